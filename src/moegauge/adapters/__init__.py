@@ -1,0 +1,1 @@
+"""THE OUTSIDE: trace formats, route files, databases, engines, devices. Nothing else imports what is foreign."""

@@ -1,0 +1,1 @@
+"""Readers of routed inputs that other tools wrote."""

@@ -1,0 +1,1 @@
+"""Readers of profiler traces; each produces kernels.trace.Trace."""

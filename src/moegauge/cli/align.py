@@ -1,0 +1,105 @@
+"""moegauge align and report: the ladder, and other views of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from moegauge import errors
+from moegauge.cli.console import print_json, progress_bar, stdout
+from moegauge.jobs.align import align, exit_status, ladder_settings
+from moegauge.jobs.report import read_report
+from moegauge.records.comparison import LadderReport
+from moegauge.render.markdown import ladder_markdown
+from moegauge.render.terminal import show_conditions, show_ladder
+
+
+def align_command(
+    capture: Path,
+    *,
+    db: Path,
+    out: Path,
+    select: str | None = None,
+    tolerance: float = 0.02,
+    invocation_tolerance: float = 0.05,
+    launch_mode: str = "as-served",
+    cache_state: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Run the ladder: where does isolated measurement stop agreeing with serving?
+
+    Exit status: 1 a rung diverged, 0 all five match, 2 otherwise.
+
+    Args:
+        capture: Capture folder.
+        db: Profile database with isolated measurements.
+        out: Report folder to make; nothing may stand there.
+        select: iteration=I,layer=L of the selected comparison; the medians where left out.
+        tolerance: Of the relative difference of totals (0.02 is 2 %).
+        invocation_tolerance: Of the relative difference of one invocation.
+        launch_mode: Which isolated rows to take: as-served, eager or graph.
+        cache_state: Which isolated rows to take where several cache states were measured.
+        json: Print report.json instead of tables.
+    """
+    iteration, layer = _selection(select)
+    settings = ladder_settings(
+        tolerance=tolerance,
+        invocation_tolerance=invocation_tolerance,
+        launch_mode=launch_mode,
+        cache_state=cache_state,
+        iteration=iteration,
+        layer=layer,
+    )
+    with progress_bar() as progress:
+        report = align(capture, db, out, settings=settings, progress=progress)
+    print_report(report, "json" if json else "terminal")
+    return exit_status(report)
+
+
+def report_command(report: Path, *, format: Literal["terminal", "markdown", "json"] = "terminal") -> int:  # noqa: A002
+    """Show a ladder report again, in another form.
+
+    Args:
+        report: Report folder.
+        format: terminal, markdown or json.
+    """
+    print_report(read_report(report), format)
+    return 0
+
+
+def print_report(report: LadderReport, form: str) -> None:
+    """Print a report to stdout in one of its forms."""
+    if form == "json":
+        print_json(report)
+    elif form == "markdown":
+        sys.stdout.write(ladder_markdown(report))
+    else:
+        console = stdout()
+        show_ladder(console, report)
+        show_conditions(console, report)
+
+
+def register(app: App) -> None:
+    """Add the verbs to the command line."""
+    app.command(align_command, name="align")
+    app.command(report_command, name="report")
+
+
+def _selection(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in {"iteration", "layer"} or not value.isdigit() or name in found:
+            raise errors.MisuseError(
+                where="--select",
+                expected="iteration=I or iteration=I,layer=L",
+                found=text,
+                remedy="Give whole numbers.",
+            )
+        found[name] = int(value)
+    return found.get("iteration"), found.get("layer")

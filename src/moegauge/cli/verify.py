@@ -1,0 +1,41 @@
+"""moegauge verify: derive every number again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from moegauge.cli.console import print_json, progress_bar, stdout
+from moegauge.jobs.verify import verify
+
+
+def verify_command(path: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Derive every number of a capture or a report again from raw files.
+
+    Exit status: 0 everything was derived again, 1 something differs, 2 unreadable.
+
+    Args:
+        path: Capture or report folder.
+        json: Print the outcome as JSON.
+    """
+    with progress_bar() as progress:
+        found = verify(path, progress=progress)
+    if json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        console = stdout()
+        for line in found.differences:
+            console.print(Text.assemble(("differs  ", "bold red"), line))
+        console.print(Text(f"{found.kind} {found.path}: checked {', '.join(found.checked)}"))
+        verdict = f"{len(found.differences)} differences" if found.differences else "everything was derived again"
+        console.print(Text(verdict, style="bold red" if found.differences else "green"))
+    return 1 if found.differences else 0
+
+
+def register(app: App) -> None:
+    """Add the verb to the command line."""
+    app.command(verify_command, name="verify")

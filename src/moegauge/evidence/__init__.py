@@ -1,0 +1,1 @@
+"""KEEPING IT: digests that say how they were made, write-once folders, canonical tables."""

@@ -1,0 +1,86 @@
+"""A capture folder on disk: capture.json, its tables, raw/. Opening checks the digest of every table it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from moegauge import errors
+from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS, routed_inputs
+from moegauge.evidence.digest import file_digest
+from moegauge.evidence.store import read_record
+from moegauge.evidence.tables import TableSchema, read_table
+from moegauge.records.capture import CaptureRecord
+
+RECORD_NAME = "capture.json"
+RAW_NAME = "raw"
+
+
+@dataclass(frozen=True)
+class CaptureFolder:
+    """An opened capture; tables are read when they are first asked for."""
+
+    path: Path
+    record: CaptureRecord
+    digest: str
+
+    @cached_property
+    def iterations(self) -> pl.DataFrame:
+        """One row an (iteration, rank)."""
+        return self._table(ITERATIONS)
+
+    @cached_property
+    def invocations(self) -> pl.DataFrame:
+        """One row an (iteration, layer, rank)."""
+        return self._table(INVOCATIONS)
+
+    @cached_property
+    def intervals(self) -> pl.DataFrame:
+        """One row a device operation."""
+        return self._table(INTERVALS)
+
+    @cached_property
+    def routed_inputs(self) -> pl.DataFrame:
+        """One row a routed row."""
+        return self._table(routed_inputs(self.record.model.top_k))
+
+    def schemas(self) -> list[TableSchema]:
+        """The tables a capture folder has."""
+        return [ITERATIONS, INVOCATIONS, INTERVALS, routed_inputs(self.record.model.top_k)]
+
+    def _table(self, schema: TableSchema) -> pl.DataFrame:
+        name = f"{schema.name}.parquet"
+        path = self.path / name
+        recorded = self.record.files.get(name)
+        if recorded is None:
+            raise errors.MissingFile(
+                where=str(path), expected=f"a digest of {name} in {RECORD_NAME}", found="none", remedy="Import again."
+            )
+        if path.is_file() and file_digest(path) != recorded.digest:
+            raise errors.DigestMismatch(
+                where=str(path),
+                expected=recorded.digest,
+                found=file_digest(path),
+                remedy="The table was changed after it was written; run moegauge verify, or import again.",
+            )
+        return read_table(path, schema)
+
+
+def open_capture(path: Path) -> CaptureFolder:
+    """Open a capture folder.
+
+    Raises:
+        MissingFile, MalformedFile, SchemaMissing, SchemaOlder, SchemaNewer, DigestMismatch
+    """
+    if not path.is_dir():
+        raise errors.MissingFile(
+            where=str(path),
+            expected="a capture folder",
+            found="no folder",
+            remedy="Make one with moegauge capture import.",
+        )
+    record = read_record(path / RECORD_NAME, CaptureRecord)
+    return CaptureFolder(path, record, file_digest(path / RECORD_NAME))

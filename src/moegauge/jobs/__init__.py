@@ -1,0 +1,1 @@
+"""THE VERBS: the only orchestration, and the public Python API."""

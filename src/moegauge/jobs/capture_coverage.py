@@ -1,0 +1,110 @@
+"""How much of a recording is accounted for: coverage, findings, and the check against the engine's own routes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from moegauge.adapters.routes.bundle import Bundle, read_official_routes
+from moegauge.evidence.capture_tables import CLOSED, ROUTED, UNAVAILABLE, ZERO_TOKENS
+from moegauge.jobs.attributed_trace import AttributedTrace
+from moegauge.jobs.capture_rows import RankSource
+from moegauge.kernels.classification import OpClass
+from moegauge.records.capture import Coverage, Finding, RoutesCrossCheck
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """Everything derived of one rank: rows of each table, the attributed trace, and subject time outside iterations."""
+
+    number: int
+    iterations: pl.DataFrame
+    invocations: pl.DataFrame
+    routed: pl.DataFrame
+    intervals: pl.DataFrame
+    found: AttributedTrace
+    outside_ns: int
+
+
+def coverage_of(results: list[RankResult]) -> Coverage:
+    """Count what closes, and partition every device operation by class."""
+    invocations = pl.concat([r.invocations for r in results])
+    iterations = pl.concat([r.iterations for r in results])
+    closed = iterations.group_by("iteration").agg((pl.col("status") == "COMPLETE").all().alias("all"))
+    timed = invocations.filter(pl.col("timing_status") != UNAVAILABLE)
+    intervals = pl.concat([r.intervals.select("op_class", "iteration", "name") for r in results])
+    inside = intervals.filter(pl.col("iteration").is_not_null())
+    unknown = inside.filter(pl.col("op_class") == OpClass.UNKNOWN.name)
+
+    def ops(op_class: OpClass) -> int:
+        return inside.filter(pl.col("op_class") == op_class.name).height
+
+    return Coverage(
+        num_iterations=closed.height,
+        num_iterations_closed=int(closed["all"].sum()),
+        num_rank_invocations=invocations.height,
+        num_rank_invocations_closed=invocations.filter(pl.col("timing_status") == CLOSED).height,
+        num_rank_invocations_zero_tokens=invocations.filter(pl.col("timing_status") == ZERO_TOKENS).height,
+        num_rank_invocations_routed=invocations.filter(pl.col("routed_status") == ROUTED).height,
+        num_ops_in_boundary=ops(OpClass.IN_BOUNDARY),
+        num_ops_outside_boundary=ops(OpClass.OUTSIDE_BOUNDARY),
+        num_ops_foreign=ops(OpClass.FOREIGN),
+        num_ops_unknown=ops(OpClass.UNKNOWN),
+        num_ops_outside_iterations=intervals.height - inside.height,
+        num_ops_invalid=sum(len(r.found.trace.invalid.name) for r in results),
+        busy_ns=int(timed["busy_ns"].sum()),
+        span_ns=int(timed["span_ns"].sum()),
+        foreign_ns=int(timed["foreign_ns"].sum()),
+        unknown_names=tuple(sorted({name[:120] for name in unknown["name"].to_list()})[:20]),
+    )
+
+
+def findings_of(results: list[RankResult]) -> tuple[Finding, ...]:
+    """What reading and attribution noticed, and kernels of the subject outside every iteration."""
+    found = [finding for r in results for finding in r.found.attribution.findings]
+    for result in results:
+        outside = result.found.attribution.outside_iterations
+        if len(outside):
+            ops, names = result.found.trace.ops, result.found.trace.names
+            found.append(
+                Finding(
+                    code="SUBJECT_OUTSIDE_ITERATIONS",
+                    sentence=f"kernels of the kind outside every iteration (rank {result.number}): unmatched work",
+                    num=len(outside),
+                    ns=result.outside_ns,
+                    examples=tuple(names[int(ops.name[index])][:60] for index in outside[:5]),
+                )
+            )
+    return tuple(found)
+
+
+def cross_check(bundle: Bundle, rank: RankSource, layers: Int64Array) -> RoutesCrossCheck | None:
+    """Hold captured ids against the engine's own export, token by token over all MoE layers."""
+    if bundle.official_routes is None:
+        return None
+    official: Counter[bytes] = Counter()
+    for request in read_official_routes(bundle.official_routes):
+        official.update(row.tobytes() for row in np.ascontiguousarray(request[:, layers, :], dtype=np.int64))
+    logical: Counter[bytes] = Counter()
+    padded: list[bytes] = []
+    for step in bundle.meta.steps:
+        index = np.flatnonzero(rank.routed.iteration == step.iteration)
+        if len(index) != len(layers) or step.tokens is None:
+            continue
+        tables = [rank.routed.topk_ids[rank.routed.offset[i] : rank.routed.offset[i + 1]] for i in index]
+        rows = [row.tobytes() for row in np.stack(tables, axis=1).astype(np.int64)]
+        logical.update(rows[: step.tokens])
+        padded += rows[step.tokens :]
+    return RoutesCrossCheck(
+        num_tokens_official=official.total(),
+        num_tokens_captured=logical.total(),
+        num_tokens_equal=(official & logical).total(),
+        num_padded_rows=len(padded),
+        num_padded_rows_like_a_token=sum(row in official for row in padded),
+    )

@@ -1,0 +1,180 @@
+"""Kernel kinds as data: measured boundary, kernel names by role, and the sequence of one invocation.
+
+The sequence is a variant's prefix followed by the kind's core. Which variant an invocation runs follows from its
+rows, its experts and whether it has an expert map; nothing is inferred from what the trace happens to show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from moegauge import errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvocationShape:
+    """What decides the variant of an invocation on one rank."""
+
+    executed_rows: int
+    top_k: int
+    num_experts: int
+    has_expert_map: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """A kernel's part in the sequence.
+
+    Attributes:
+        name: short name, unique in the kind.
+        stage: stage of the measured boundary (design terms: permute, experts, activation, ...).
+        pattern: regular expression searched in the demangled kernel name.
+        exclusive: the name occurs in fused MoE work alone; such a kernel outside a closed invocation is a stray.
+    """
+
+    name: str
+    stage: str
+    pattern: re.Pattern[str]
+    exclusive: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One prefix of the core and the condition under which it runs."""
+
+    name: str
+    prefix: tuple[str, ...]
+    condition: str
+    applies: Callable[[InvocationShape], bool]
+    confirmed_by_trace: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelKind:
+    """A registered fused MoE kernel kind.
+
+    Attributes:
+        boundary: stages inside the measured interval, in order.
+        roles: kernels inside the boundary.
+        core: role names every invocation runs, in order on one stream without anything between.
+        variants: tried in order; the first whose condition holds is the one expected.
+        outside: known stages of a MoE layer that are not in the boundary: name -> pattern.
+        follows: outside stage that is recognised by standing right behind the core (kernel or copy).
+        suspicious: names that look like MoE work; one that no role or outside stage explains is listed as unknown.
+        source: where names and conditions come from.
+    """
+
+    name: str
+    backend: str
+    numeric_formats: tuple[str, ...]
+    boundary: tuple[str, ...]
+    roles: tuple[Role, ...]
+    core: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    outside: dict[str, re.Pattern[str]] = field(default_factory=dict)
+    follows: tuple[str, re.Pattern[str]] | None = None
+    suspicious: re.Pattern[str] = re.compile(r"moe|expert", re.IGNORECASE)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        known = {role.name for role in self.roles}
+        used = {name for variant in self.variants for name in variant.prefix} | set(self.core)
+        if not self.core or not self.variants or used - known:
+            raise ValueError(f"kernel kind {self.name}: core or variants missing, or unknown roles {used - known}")
+
+    def variant(self, shape: InvocationShape) -> Variant | None:
+        """The variant an invocation of this shape runs, or None where no condition holds."""
+        return next((variant for variant in self.variants if variant.applies(shape)), None)
+
+
+def kernel_kind(name: str) -> KernelKind:
+    """Look a kind up by name.
+
+    Raises:
+        MisuseError: not registered.
+    """
+    if name not in KINDS:
+        raise errors.MisuseError(
+            where=f"kernel kind {name!r}",
+            expected=f"one of {', '.join(sorted(KINDS))}",
+            found="a name that is not registered",
+            remedy="Choose a registered kind.",
+        )
+    return KINDS[name]
+
+
+def _role(name: str, stage: str, pattern: str, *, exclusive: bool = True) -> Role:
+    return Role(name=name, stage=stage, pattern=re.compile(pattern), exclusive=exclusive)
+
+
+def _small_batch(shape: InvocationShape) -> bool:
+    return shape.executed_rows * shape.top_k < 1024 and shape.num_experts <= 64
+
+
+def _naive(shape: InvocationShape) -> bool:
+    return not shape.has_expert_map and shape.executed_rows * shape.top_k * 4 <= shape.num_experts
+
+
+_VLLM_TRITON_MOE = KernelKind(
+    name="vllm_triton_moe",
+    backend="vllm TritonExperts",
+    numeric_formats=("bfloat16",),
+    boundary=("permute", "experts", "activation", "topk_weight_and_reduce"),
+    roles=(
+        _role("align", "permute", r"moe_align_block_size_kernel"),
+        _role("align_small", "permute", r"moe_align_block_size_small_batch_expert_kernel"),
+        _role("sort", "permute", r"count_and_sort_expert_tokens_kernel"),
+        _role("fill", "permute", r"FillFunctor<int>", exclusive=False),
+        _role("map_compare", "permute", r"unrolled_elementwise_kernel", exclusive=False),
+        _role("map_index", "permute", r"index_elementwise_kernel", exclusive=False),
+        _role("gemm", "experts", r"^fused_moe_kernel"),
+        _role("act", "activation", r"vllm::act_and_mul_kernel", exclusive=False),
+        _role("sum", "topk_weight_and_reduce", r"vllm::moe::moe_sum"),
+    ),
+    core=("gemm", "act", "gemm", "sum"),
+    variants=(
+        Variant(
+            name="naive_block_assignment",
+            prefix=("fill",),
+            condition="no expert_map and executed rows x top_k x 4 <= num_experts",
+            applies=_naive,
+            confirmed_by_trace=True,
+        ),
+        Variant(
+            name="small_batch_expert_map",
+            prefix=("align_small", "map_compare", "map_index"),
+            condition="expert_map, executed rows x top_k < 1024 and num_experts <= 64",
+            applies=lambda shape: shape.has_expert_map and _small_batch(shape),
+            confirmed_by_trace=False,
+        ),
+        Variant(
+            name="small_batch",
+            prefix=("align_small",),
+            condition="executed rows x top_k < 1024 and num_experts <= 64",
+            applies=_small_batch,
+            confirmed_by_trace=False,
+        ),
+        Variant(
+            name="align_sort_expert_map",
+            prefix=("align", "sort", "map_compare", "map_index"),
+            condition="expert_map",
+            applies=lambda shape: shape.has_expert_map,
+            confirmed_by_trace=True,
+        ),
+        Variant(
+            name="align_sort",
+            prefix=("align", "sort"),
+            condition="otherwise",
+            applies=lambda shape: True,
+            confirmed_by_trace=True,
+        ),
+    ),
+    outside={"router": re.compile(r"topkGating|grouped_topk_fused_kernel|moeTopK"), "combine": re.compile(r"^nccl")},
+    follows=("finalize", re.compile(r"^memcpy32_post$|^Memcpy DtoD|direct_copy_kernel|copy_kernel")),
+    source="vLLM 0.25.1: traces of Qwen3-MoE and Laguna shapes on an H200; small-batch conditions from its source",
+)
+
+KINDS: dict[str, KernelKind] = {_VLLM_TRITON_MOE.name: _VLLM_TRITON_MOE}
+"""Every registered kind by name."""

@@ -1,0 +1,1 @@
+"""PRODUCT A: five comparisons, tightest first. Works on rows; knows no file and no database."""

@@ -1,0 +1,81 @@
+"""A judgement is a status, a reason code and a sentence.
+
+The codes are stable; sentences may improve. Every code stands in the table below with what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Status(StrEnum):
+    """Outcome of one comparison. Only MATCH is agreement; only DIVERGED is disagreement."""
+
+    MATCH = "MATCH"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    UNAVAILABLE = "UNAVAILABLE"
+    DIVERGED = "DIVERGED"
+
+
+_WORST_FIRST = (Status.DIVERGED, Status.UNAVAILABLE, Status.INCONCLUSIVE, Status.MATCH)
+
+
+def worst(statuses: Iterable[Status]) -> Status:
+    """The worst of several statuses, in the order DIVERGED, UNAVAILABLE, INCONCLUSIVE, MATCH.
+
+    No statuses at all are UNAVAILABLE: an empty set of comparisons proves nothing.
+    """
+    found = set(statuses)
+    return next((status for status in _WORST_FIRST if status in found), Status.UNAVAILABLE)
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why: a stable code (a key of :data:`CODES`) and one sentence for a person."""
+
+    code: str
+    sentence: str
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"reason code {self.code!r} is not in the table of records/decision.py")
+
+
+CODES: dict[str, str] = {
+    "WITHIN_TOLERANCE": "the interval of the relative difference lies inside the tolerance",
+    "BEYOND_TOLERANCE": "the interval of the relative difference lies outside the tolerance",
+    "STRADDLES_TOLERANCE": "the interval of the relative difference contains a tolerance bound",
+    "TOO_FEW_PASSES": "fewer than six passes: the point estimate is shown, no interval exists",
+    "CONDITION_DIFFERS": "a condition that must be held fixed was recorded and differs between the sides",
+    "KERNEL_SET_DIFFERS": "the two sides did not run the same kernels inside the boundary",
+    "LEFT_IS_ZERO": "the left time is 0, so a relative difference is undefined",
+    "NO_MEASURED_ROWS": "the profile database holds no isolated measurement that matches",
+    "NOT_ALL_MATCHED": "some captured work has no isolated measurement, so a total would be partial",
+    "AMBIGUOUS_ROWS": "several measured rows match and nothing chooses between them",
+    "NO_EXACT_INPUT": "the routed ids of the invocation were not captured",
+    "ROUTED_ROWS_PARTIAL": "fewer routed rows were recorded than the kernel executed",
+    "RANK_MISSING": "a rank of the invocation was not recorded",
+    "NO_KERNELS": "the trace holds no kernel of the registered kind for this work",
+    "NO_ITERATION_MARKERS": "the trace has no iteration boundaries and none were given",
+    "ITERATION_NOT_MARKED": "the trace has no boundary for this iteration",
+    "PATTERN_DOES_NOT_DIVIDE": "the kernels of the iteration do not divide into its layers",
+    "GRAMMAR_MISMATCH": "an invocation's kernels are not the sequence its rows and experts call for",
+    "STRAY_KERNEL": "a kernel of the registered kind belongs to no closed invocation",
+    "INVALID_TIMESTAMPS": "a kernel of the iteration has no usable time stamps",
+    "SCOPES_DISAGREE": "the kernels of one invocation lie in different iterations or layers",
+    "TIME_NOT_CAPTURED": "no device time was recorded for this work",
+    "ZERO_TOKENS": "the rank was declared to have no tokens",
+    "SAMPLER_DIFFERS": "rungs 3 to 5 need one sampler, version and seed rule",
+    "OTHER_ROW_CHOSEN": "a measured row of a served input under a launch mode or cache state that was not chosen",
+    "INPUT_NOT_SERVED": "a measured row whose input the capture never served",
+    "OUTSIDE_ITERATIONS": "kernels of the kind that lie outside every iteration",
+    "NOTHING_CAPTURED": "the capture holds no complete unit to compare",
+}
+"""Every reason code with its meaning; docs/glossary.md repeats the table and a test holds them together."""
+
+
+def reason(code: str, sentence: str) -> Reason:
+    """Build a :class:`Reason`; raises ValueError for a code outside the table."""
+    return Reason(code=code, sentence=sentence)

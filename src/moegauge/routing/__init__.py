@@ -1,0 +1,1 @@
+"""ARITHMETIC OF ROUTING: checks of routed ids and counts; pure functions."""

@@ -1,0 +1,1 @@
+"""ARITHMETIC OF TIME: pure functions on integer nanoseconds."""
