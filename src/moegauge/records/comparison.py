@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from moegauge.records.decision import Reason, Status
+from moegauge.records.explanation import Explanation
 from moegauge.records.measurement import Origin
 from moegauge.records.schema import Record
 
@@ -165,6 +166,10 @@ class Settings(_Plain, frozen=True, kw_only=True):
     cache_state: str | None
     select_iteration: int | None
     select_layer: int | None
+    sampler: str
+    seed: int
+    padding: str
+    explain: dict[str, str]
 
 
 class ServedTime(_Plain, frozen=True, kw_only=True):
@@ -206,4 +211,5 @@ class LadderReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     served: ServedTime
     limits: tuple[str, ...]
     notes: tuple[str, ...]
+    explanation: Explanation | None
     evidence: Evidence

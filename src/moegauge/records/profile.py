@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from moegauge.records.identity import ModelShape
@@ -41,6 +43,34 @@ class MatchKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     input_digest: str
 
 
+class InputLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an input came to be; None throughout for an exact one.
+
+    Attributes:
+        window: the window a popularity was taken over. sampler, version, seed: how it was drawn.
+        padding: ``captured`` (padded rows keep their captured ids) or ``drawn``.
+        popularity_digest: digest of the popularity.
+    """
+
+    window: str | None = None
+    sampler: str | None = None
+    version: int | None = None
+    seed: int | None = None
+    padding: str | None = None
+    popularity_digest: str | None = None
+
+
+class RowStatus(StrEnum):
+    """What became of a row. WRONG_OUTPUT: its output was found wrong after it had been timed; no time of it counts."""
+
+    MEASURED = "MEASURED"
+    WRONG_OUTPUT = "WRONG_OUTPUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    LAUNCH_FAILED = "LAUNCH_FAILED"
+    UNSUPPORTED = "UNSUPPORTED"
+    INTERRUPTED = "INTERRUPTED"
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a row was measured.
 
@@ -58,3 +88,29 @@ class ProfileKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     match: MatchKey
     setting: Setting
+
+
+class PassRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pass over invocations: samples of one pass share its drift.
+
+    Attributes:
+        source: ``import`` (a replay trace someone recorded) or ``run`` (measured by a runner).
+        capture_digest: digest over the raw files of the capture whose inputs were used (importing them again gives the
+            same); None where specs came from elsewhere.
+        runner: name of the runner, None for an import.
+        tag, launch_mode, declared: what a person declared of an imported replay.
+        traces: artifact digest by rank number (as text); empty where no raw trace is kept.
+        facts: what was read around the pass (device_uuids, clocks, power, temperature, throttle), by name.
+        tool_version, recorded_at: who wrote it and when.
+    """
+
+    source: str
+    capture_digest: str | None
+    runner: str | None
+    tag: str | None
+    launch_mode: str | None
+    declared: dict[str, str]
+    traces: dict[str, str]
+    facts: dict[str, str]
+    tool_version: str
+    recorded_at: str

@@ -14,7 +14,7 @@ import msgspec
 
 from moegauge import errors
 
-_SCHEMA = re.compile(r"^moegauge/(?P<kind>[a-z0-9-]+)/v(?P<version>[0-9]{1,6})$")
+_SCHEMA = re.compile(r"^moegauge/(?P<kind>[a-z0-9-]+)/v(?P<version>0|[1-9][0-9]{0,5})\Z")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ def decode_record(data: bytes, record: type[RecordT], *, where: str) -> RecordT:
     """
     try:
         tag = msgspec.json.decode(data, type=_Tag)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MalformedFile(
             where=where,
             expected=f"a JSON object with schema {record.tag()}",
@@ -109,7 +109,7 @@ def decode_record(data: bytes, record: type[RecordT], *, where: str) -> RecordT:
     check_schema(tag.schema, record, where=where)
     try:
         return msgspec.json.decode(data, type=record)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MalformedFile(
             where=where,
             expected=f"the fields of {record.tag()} (docs/formats)",

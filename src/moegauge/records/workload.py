@@ -1,12 +1,13 @@
-"""Routed inputs: three types, never one type with a flag.
+"""Routed inputs: four types, never one type with a flag.
 
 Only :class:`ExactInput` may feed rungs 1 and 2. The popularity types hold what a compression kept; what a kernel
-is run on afterwards is a reconstruction and can never become an ExactInput again.
+is run on afterwards is a :class:`Reconstruction` and can never become an ExactInput again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 Float32Array = NDArray[np.float32]
+
+Padding = Literal["captured", "drawn"]
+"""Where a reconstruction's padded rows come from: the ids the capture has in them, or the popularity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,11 @@ class IterationPopularity(_Popularity):
 
     iteration: int
 
+    @property
+    def window(self) -> str:
+        """The iteration, in words."""
+        return f"iteration {self.iteration}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FullRunPopularity(_Popularity):
@@ -79,3 +88,43 @@ class FullRunPopularity(_Popularity):
 
     first_iteration: int
     last_iteration: int
+
+    @property
+    def window(self) -> str:
+        """First and last iteration, in words."""
+        return f"iterations {self.first_iteration} to {self.last_iteration}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruction:
+    """Routed rows drawn from a popularity; however alike the counts, never an :class:`ExactInput`.
+
+    Attributes:
+        iteration, layer, rank: the captured invocation it stands in for.
+        topk_ids: int32 [executed_rows, top_k], logical expert ids.
+        num_logical_rows: the first rows; rows after them are padding.
+        sampler, version, seed: what drew the rows.
+        window: the iterations whose popularity was used.
+        popularity_digest: of that popularity.
+        padding: where the padded rows come from.
+    """
+
+    iteration: int
+    layer: int
+    rank: int
+    topk_ids: Int32Array
+    num_logical_rows: int
+    sampler: str
+    version: int
+    seed: int
+    window: str
+    popularity_digest: str
+    padding: Padding
+
+    def __post_init__(self) -> None:
+        if self.topk_ids.ndim != 2 or self.topk_ids.dtype != np.int32:
+            raise ValueError(f"topk_ids must be int32 [rows, top_k], not {self.topk_ids.dtype} {self.topk_ids.shape}")
+        if not 0 <= self.num_logical_rows <= len(self.topk_ids):
+            raise ValueError(f"num_logical_rows {self.num_logical_rows} of {len(self.topk_ids)} executed rows")
+        if self.padding not in get_args(Padding):
+            raise ValueError(f"padding must be one of {', '.join(get_args(Padding))}, not {self.padding!r}")

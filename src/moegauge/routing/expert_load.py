@@ -15,6 +15,7 @@ from moegauge import errors
 
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 SKIPPED = -1
 _REPEATED_ROWS_SUSPICIOUS = 2
@@ -44,25 +45,37 @@ class LocalLoad:
     num_skipped: int
 
 
-def as_topk_ids(values: NDArray[np.generic], *, top_k: int, num_experts: int, where: str) -> Int32Array:
+def as_topk_ids(
+    values: NDArray[np.generic], *, top_k: int, num_experts: int, where: str, is_token: BoolArray | None = None
+) -> Int32Array:
     """Turn a table of ids into int32 [rows, top_k] after checking what its integer type can have done to it.
 
     Args:
         values: [rows, columns], any integer type.
         top_k, num_experts: of the model.
         where: for messages.
+        is_token: bool [rows], False where the row is padding, which may hold whatever stood there (an expert twice,
+            say); None where every row counts as a token.
 
     Raises:
-        Inconsistent: other columns than top_k, an id below -1 or beyond the experts, or an expert twice in a token.
-            A sentinel that wrapped in a narrow type (-1 as 255, 200 as -56) shows up as one of these.
+        Inconsistent: other columns than top_k, a type too narrow for the experts, an id below -1 or beyond the
+            experts, or an expert twice in a token. A sentinel that wrapped in a narrow type (-1 as 255, 200 as -56)
+            shows up as one of these.
     """
     if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
         raise _refusal(where, "integer ids [rows, top_k]", f"{values.dtype} {list(values.shape)}")
     if values.shape[1] != top_k:
-        repeated = _first_repeat(values)
+        repeated = _first_repeat(values, None)
         also = f", with id {repeated[1]} twice in row {repeated[0]}" if repeated else ""
         raise _refusal(where, f"{top_k} columns (the model's top_k)", f"{values.shape[1]} columns{also}")
-    bad = np.argwhere((values.astype(np.int64) < SKIPPED) | (values.astype(np.int64) >= num_experts))
+    wide: Int64Array = values.astype(np.int64)
+    if np.iinfo(values.dtype.name).max < num_experts - 1:
+        raise _refusal(
+            where,
+            f"an integer type that holds every id up to {num_experts - 1}",
+            f"{values.dtype}, in which larger ids have wrapped (ids {wide.min(initial=0)}..{wide.max(initial=0)})",
+        )
+    bad = np.argwhere((wide < SKIPPED) | np.greater_equal(values, num_experts))
     if len(bad):
         row, column = bad[0]
         raise _refusal(
@@ -70,9 +83,15 @@ def as_topk_ids(values: NDArray[np.generic], *, top_k: int, num_experts: int, wh
             f"ids in -1..{num_experts - 1}",
             f"id {values[row, column]} at row {row}, slot {column} ({len(bad)} such ids, type {values.dtype})",
         )
-    repeated = _first_repeat(values)
+    repeated = _first_repeat(values, is_token)
     if repeated:
-        raise _refusal(where, "distinct experts in a token", f"id {repeated[1]} twice in row {repeated[0]}")
+        raise _refusal(
+            where,
+            "distinct experts in a token",
+            f"id {repeated[1]} twice in row {repeated[0]}",
+            remedy="If the row is padding, record the logical token counts; else declare the right integer type, or "
+            "record again.",
+        )
     return np.ascontiguousarray(values, dtype=np.int32)
 
 
@@ -206,9 +225,10 @@ def suspicious_padding(topk_ids_by_layer: Sequence[Int32Array]) -> int:
     return longest + 1 if longest else 0
 
 
-def _first_repeat(values: NDArray[np.generic]) -> tuple[int, int] | None:
+def _first_repeat(values: NDArray[np.generic], is_token: BoolArray | None) -> tuple[int, int] | None:
     ordered = np.sort(values.astype(np.int64), axis=1)
-    hits = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != SKIPPED))
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != SKIPPED)
+    hits = np.argwhere(twice if is_token is None else twice & is_token[:, None])
     if not len(hits):
         return None
     row, column = hits[0]
