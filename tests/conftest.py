@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -14,6 +15,10 @@ from moegauge.jobs.capture_import import import_bundle
 from moegauge.jobs.profile_derivation import ReplayLabels
 from moegauge.jobs.profile_import import import_replay
 from simulator import Recording
+
+# The same examples in every run and on every machine, and no clock in the verdict.
+settings.register_profile("moegauge", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.load_profile("moegauge")
 
 NO_LABELS = ReplayLabels(None, None, {})
 

@@ -1,14 +1,15 @@
 """The profile database: isolated measurements in one SQLite file. See docs/formats/profile-db.md.
 
-Rows are keyed by everything that must be held fixed. A row's samples come in passes, one pass over all invocations;
-raw traces lie in the same file, so that every sample can be derived again. Nothing is overwritten, and a pass is
-written in one transaction: after ``kill -9`` it is there as a whole or not at all.
+Rows are keyed by everything that must be held fixed. A row's samples come in passes; raw traces that were kept lie in
+the same file, so that their samples can be derived again. Nothing is overwritten (a forced measurement adds a
+generation), and whatever is written is written in one transaction: after ``kill -9`` it is there as a whole or not at
+all. SQLite serialises writers, so several processes may fill one database.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,62 +18,18 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from moegauge import __version__, errors
-from moegauge.evidence.digest import bytes_digest, record_digest
-from moegauge.records.profile import MatchKey, ProfileKey, Setting, Subject
-from moegauge.records.schema import Record, check_schema
-
-SAMPLE_COLUMNS: dict[str, type[pl.DataType]] = {
-    "row_id": pl.Int64, "pass_id": pl.Int64, "ordinal": pl.Int64, "iteration": pl.Int64, "layer": pl.Int64,
-    "rank": pl.Int64, "device": pl.Int64, "busy_ns": pl.Int64, "span_ns": pl.Int64, "gap_ns": pl.Int64,
-    "foreign_ns": pl.Int64, "num_kernels": pl.Int64, "kernels_digest": pl.String,
-}  # fmt: skip
-
-_TABLES = """
-CREATE TABLE head (schema TEXT NOT NULL) STRICT;
-CREATE TABLE artifact (digest TEXT PRIMARY KEY, name TEXT NOT NULL, content_digest TEXT NOT NULL UNIQUE,
-    bytes BLOB NOT NULL) STRICT;
-CREATE TABLE pass (id INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
-CREATE TABLE subject (id INTEGER PRIMARY KEY, record TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE setting (id INTEGER PRIMARY KEY, record TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE row (id INTEGER PRIMARY KEY, key_digest TEXT NOT NULL, generation INTEGER NOT NULL, status TEXT NOT NULL,
-    subject_id INTEGER NOT NULL REFERENCES subject (id), setting_id INTEGER NOT NULL REFERENCES setting (id),
-    executed_rows INTEGER NOT NULL, input_type TEXT NOT NULL, input_digest TEXT NOT NULL,
-    UNIQUE (key_digest, generation)) STRICT;
-CREATE TABLE sample (row_id INTEGER NOT NULL REFERENCES row (id), pass_id INTEGER NOT NULL REFERENCES pass (id),
-    ordinal INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, rank INTEGER NOT NULL,
-    device INTEGER NOT NULL, busy_ns INTEGER NOT NULL, span_ns INTEGER NOT NULL, gap_ns INTEGER NOT NULL,
-    foreign_ns INTEGER NOT NULL, num_kernels INTEGER NOT NULL, kernels_digest TEXT NOT NULL,
-    PRIMARY KEY (row_id, pass_id, ordinal)) STRICT, WITHOUT ROWID;
-"""
-
-
-class ProfileDbHead(Record, frozen=True, kw_only=True):
-    """Kind and version of the database file."""
-
-    kind = "profile-db"
-    version = 1
-
-
-class PassRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One pass over all invocations.
-
-    Attributes:
-        capture_digest: digest of the capture.json whose inputs were replayed.
-        tag: annotation tag of the replay.
-        launch_mode: declared by a person, or None where only the trace was asked.
-        declared: conditions and limits a person declared.
-        traces: artifact digest by rank number (as text).
-        tool_version, imported_at: who wrote it and when.
-    """
-
-    capture_digest: str
-    tag: str
-    launch_mode: str | None
-    declared: dict[str, str]
-    traces: dict[str, str]
-    tool_version: str
-    imported_at: str
+from moegauge import errors
+from moegauge.adapters.profile_schema import (
+    SAMPLE_COLUMNS,
+    connected,
+    interned,
+    packed_digest,
+    text_of,
+    transaction,
+    unpacked_digest,
+)
+from moegauge.evidence.digest import bytes_digest, kernel_sequence_digest, record_digest
+from moegauge.records.profile import InputLabel, MatchKey, PassRecord, ProfileKey, RowStatus, Setting, Subject
 
 
 @dataclass(frozen=True)
@@ -86,20 +43,30 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured time: the key of its row, and SAMPLE_COLUMNS without row, pass and ordinal."""
+    """One measured time.
+
+    Attributes:
+        key: key of its row. label: how its input came to be.
+        columns: iteration, layer, rank, device, busy_ns, span_ns, foreign_ns, num_kernels.
+        kernel_names: kernels seen, in order.
+    """
 
     key: ProfileKey
-    columns: dict[str, int | str]
+    label: InputLabel
+    columns: dict[str, int]
+    kernel_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """A stored row: identity, status and key."""
+    """A stored row: one generation of a key."""
 
     row_id: int
     key: ProfileKey
+    label: InputLabel
     generation: int
-    status: str
+    status: RowStatus
+    error: str | None
 
 
 class ProfileDb:
@@ -109,43 +76,53 @@ class ProfileDb:
         self._connection = connection
         self.path = path
 
-    def rows(self, kernel_kind: str) -> list[ProfileRow]:
-        """Every row of a kernel kind, in order of writing."""
-        subjects = {i: msgspec.json.decode(text, type=Subject) for i, text in self._all("subject")}
-        settings = {i: msgspec.json.decode(text, type=Setting) for i, text in self._all("setting")}
+    def rows(self, kernel_kind: str | None = None, *, every_generation: bool = False) -> list[ProfileRow]:
+        """Newest generation (or every one) of every row (of one kernel kind), in order of writing."""
+        subjects = {i: msgspec.json.decode(text, type=Subject) for i, text in self._interned("subject")}
+        settings = {i: msgspec.json.decode(text, type=Setting) for i, text in self._interned("setting")}
+        labels = {i: msgspec.json.decode(text, type=InputLabel) for i, text in self._interned("label")}
         found = self._connection.execute(
-            "SELECT id, generation, status, subject_id, setting_id, executed_rows, input_type, input_digest "
-            "FROM row ORDER BY id"
+            "SELECT id, generation, status, error, subject_id, setting_id, label_id, executed_rows, input_type, "
+            "input_digest, popularity_digest FROM row AS r WHERE ? OR generation = "
+            "(SELECT max(generation) FROM row WHERE key_digest = r.key_digest) ORDER BY id",
+            (every_generation,),
         )
-        return [
-            ProfileRow(
-                row_id=number,
-                generation=generation,
-                status=status,
-                key=ProfileKey(
-                    match=MatchKey(
-                        subject=subjects[subject], executed_rows=rows, input_type=input_type, input_digest=digest
-                    ),
-                    setting=settings[setting],
-                ),
-            )
-            for number, generation, status, subject, setting, rows, input_type, digest in found
-            if subjects[subject].kernel_kind == kernel_kind
-        ]
-
-    def _all(self, table: str) -> list[tuple[int, str]]:
-        return self._connection.execute(f"SELECT id, record FROM {table} ORDER BY id").fetchall()  # noqa: S608
+        rows = []
+        for number, generation, status, error, subject, setting, label, executed, kind, digest, popularity in found:
+            if kernel_kind is None or subjects[subject].kernel_kind == kernel_kind:
+                match = MatchKey(
+                    subject=subjects[subject],
+                    executed_rows=executed,
+                    input_type=kind,
+                    input_digest=unpacked_digest(digest),
+                )
+                key = ProfileKey(match=match, setting=settings[setting])
+                origin = labels[label]
+                if popularity is not None:
+                    origin = msgspec.structs.replace(origin, popularity_digest=unpacked_digest(popularity))
+                rows.append(ProfileRow(number, key, origin, generation, RowStatus(status), error))
+        return rows
 
     def samples(self) -> pl.DataFrame:
         """Every sample; columns SAMPLE_COLUMNS, ordered by row, pass and ordinal."""
-        columns = ", ".join(SAMPLE_COLUMNS)
+        digests = {i: kernel_sequence_digest(msgspec.json.decode(text)) for i, text in self._interned("kernels")}
+        columns = ", ".join(["kernels_id" if name == "kernels_digest" else name for name in SAMPLE_COLUMNS])
         found = self._connection.execute(f"SELECT {columns} FROM sample ORDER BY row_id, pass_id, ordinal")  # noqa: S608
-        return pl.DataFrame(found.fetchall(), schema=SAMPLE_COLUMNS, orient="row")
+        rows = [(*row[:-1], digests[row[-1]]) for row in found]
+        return pl.DataFrame(rows, schema=SAMPLE_COLUMNS, orient="row")
 
     def passes(self) -> dict[int, PassRecord]:
         """Every pass by number."""
-        found = self._connection.execute("SELECT id, record FROM pass ORDER BY id")
-        return {number: msgspec.json.decode(text, type=PassRecord) for number, text in found}
+        return {number: msgspec.json.decode(text, type=PassRecord) for number, text in self._interned("pass")}
+
+    def num_samples(self) -> dict[str, int]:
+        """Number of passes each key was measured in (newest generation; none where it failed), by key digest."""
+        found = self._connection.execute(
+            "SELECT r.key_digest, count(DISTINCT s.pass_id) FROM row AS r LEFT JOIN sample AS s "
+            "ON s.row_id = r.id AND r.status = 'MEASURED' WHERE r.generation = "
+            "(SELECT max(generation) FROM row WHERE key_digest = r.key_digest) GROUP BY r.id"
+        )
+        return {unpacked_digest(digest): number for digest, number in found}
 
     def artifact(self, digest: str) -> tuple[str, bytes]:
         """Name and bytes of a raw file, checked against its digest.
@@ -171,36 +148,59 @@ class ProfileDb:
             )
         return str(name), bytes(data)
 
-    def add_pass(self, record: PassRecord, artifacts: list[Artifact], samples: list[Sample]) -> tuple[int, int]:
-        """Add one pass: raw traces, rows that are new, and samples. One transaction.
+    def add_pass(
+        self,
+        record: PassRecord,
+        artifacts: Sequence[Artifact],
+        samples: Sequence[Sample],
+        *,
+        new_generation: bool = False,
+    ) -> int:
+        """Add one pass: raw traces, rows that are new, and samples, in one transaction.
 
         Args:
             record: the pass.
-            artifacts: raw traces of the pass.
+            artifacts: raw traces of the pass; may be none.
             samples: in order of measuring.
+            new_generation: give every key one new generation instead of adding to the newest one.
 
         Returns:
-            The pass number, and how many distinct rows it measured.
+            The pass number.
 
         Raises:
             MisuseError: a trace with the same content is already in the database.
         """
-        with _transaction(self._connection) as db:
+        with transaction(self._connection) as db:
             for artifact in artifacts:
                 self._add_artifact(artifact)
-            number = db.execute("INSERT INTO pass (record) VALUES (?)", (_text(record),)).lastrowid
+            number = db.execute("INSERT INTO pass (record) VALUES (?)", (text_of(record),)).lastrowid
             assert number is not None  # noqa: S101 - an insert has a row id
-            ordinals: dict[int, int] = {}
-            for sample in samples:
-                row_id = self._row_id(sample.key)
-                ordinal = ordinals.get(row_id, 0)
-                ordinals[row_id] = ordinal + 1
+            self._add_samples(number, samples, new_generation=new_generation)
+        return number
+
+    def extend_pass(self, number: int, samples: Sequence[Sample], *, new_generation: bool = False) -> None:
+        """Add further samples to a pass of this process, in one transaction."""
+        with transaction(self._connection):
+            self._add_samples(number, samples, new_generation=new_generation)
+
+    def add_failures(
+        self, failures: Iterable[tuple[ProfileKey, InputLabel, RowStatus, str]], *, also_measured: bool = False
+    ) -> None:
+        """Record rows that could not be measured, with the original error text.
+
+        Measured rows stay as they are, unless ``also_measured`` says that their samples shall no longer count.
+        """
+        with transaction(self._connection) as db:
+            for key, label, status, error in failures:
+                row_id = self._row_id(key, label, status=status)
                 db.execute(
-                    "INSERT INTO sample VALUES (:row_id, :pass_id, :ordinal, :iteration, :layer, :rank, :device, "
-                    ":busy_ns, :span_ns, :gap_ns, :foreign_ns, :num_kernels, :kernels_digest)",
-                    sample.columns | {"row_id": row_id, "pass_id": number, "ordinal": ordinal},
+                    "UPDATE row SET status = ?, error = ? WHERE id = ? AND (? OR NOT EXISTS "
+                    "(SELECT 1 FROM sample WHERE row_id = ?))",
+                    (status, error, row_id, also_measured, row_id),
                 )
-        return number, len(ordinals)
+
+    def _interned(self, table: str) -> list[tuple[int, str]]:
+        return self._connection.execute(f"SELECT id, record FROM {table} ORDER BY id").fetchall()  # noqa: S608
 
     def _add_artifact(self, artifact: Artifact) -> None:
         known = self._connection.execute(
@@ -218,34 +218,67 @@ class ProfileDb:
             (bytes_digest(artifact.data), artifact.name, artifact.content_digest, artifact.data),
         )
 
-    def _row_id(self, key: ProfileKey) -> int:
-        digest = record_digest(key)
+    def _add_samples(self, number: int, samples: Sequence[Sample], *, new_generation: bool) -> None:
+        fresh: dict[str, int] = {}
+        for sample in samples:
+            digest = record_digest(sample.key)
+            if digest not in fresh:
+                opener = number if new_generation else None
+                fresh[digest] = self._row_id(sample.key, sample.label, opener=opener)
+            self._connection.execute(
+                "INSERT INTO sample VALUES (:row_id, :pass_id, (SELECT count(*) FROM sample WHERE row_id = :row_id AND "
+                "pass_id = :pass_id), :iteration, :layer, :rank, :device, :busy_ns, :span_ns, :foreign_ns, "
+                ":num_kernels, :kernels_id)",
+                sample.columns
+                | {
+                    "row_id": fresh[digest],
+                    "pass_id": number,
+                    "kernels_id": interned(self._connection, "kernels", text_of(list(sample.kernel_names))),
+                },
+            )
+
+    def _row_id(
+        self, key: ProfileKey, label: InputLabel, *, opener: int | None = None, status: RowStatus = RowStatus.MEASURED
+    ) -> int:
+        """Row of a key's newest generation, made where there is none; a failed row becomes measured once it is.
+
+        ``opener`` is the pass that opens a new generation (one, however often the key occurs in it). A row whose output
+        was found wrong is never added to.
+        """
+        digest = packed_digest(record_digest(key))
         found = self._connection.execute(
-            "SELECT id FROM row WHERE key_digest = ? ORDER BY generation DESC LIMIT 1", (digest,)
+            "SELECT id, generation, status, EXISTS (SELECT 1 FROM sample WHERE row_id = row.id AND pass_id = ?) "
+            "FROM row WHERE key_digest = ? ORDER BY generation DESC LIMIT 1",
+            (opener, digest),
         ).fetchone()
-        if found is not None:
+        measured = status == RowStatus.MEASURED
+        spoilt = found is not None and measured and found[2] == RowStatus.WRONG_OUTPUT
+        if found is not None and not spoilt and (opener is None or found[3]):
+            if measured:
+                self._connection.execute(
+                    "UPDATE row SET status = 'MEASURED', error = NULL WHERE id = ? AND status != 'MEASURED'",
+                    (found[0],),
+                )
             return int(found[0])
         match = key.match
         inserted = self._connection.execute(
-            "INSERT INTO row (key_digest, generation, status, subject_id, setting_id, executed_rows, input_type, "
-            "input_digest) VALUES (?, 1, 'MEASURED', ?, ?, ?, ?, ?)",
+            "INSERT INTO row (key_digest, generation, status, error, subject_id, setting_id, label_id, executed_rows, "
+            "input_type, input_digest, popularity_digest) VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
             (
                 digest,
-                self._part_id("subject", match.subject),
-                self._part_id("setting", key.setting),
+                1 if found is None else found[1] + 1,
+                status,
+                interned(self._connection, "subject", text_of(match.subject)),
+                interned(self._connection, "setting", text_of(key.setting)),
+                interned(self._connection, "label", text_of(msgspec.structs.replace(label, popularity_digest=None))),
                 match.executed_rows,
                 match.input_type,
-                match.input_digest,
+                packed_digest(match.input_digest),
+                None if label.popularity_digest is None else packed_digest(label.popularity_digest),
             ),
         )
         assert inserted.lastrowid is not None  # noqa: S101 - an insert has a row id
         return inserted.lastrowid
-
-    def _part_id(self, table: str, value: Subject | Setting) -> int:
-        text = _text(value)
-        self._connection.execute(f"INSERT OR IGNORE INTO {table} (record) VALUES (?)", (text,))  # noqa: S608
-        found = self._connection.execute(f"SELECT id FROM {table} WHERE record = ?", (text,)).fetchone()  # noqa: S608
-        return int(found[0])
 
 
 @contextmanager
@@ -257,78 +290,10 @@ def open_profile_db(path: Path, *, create: bool = False) -> Iterator[ProfileDb]:
         MalformedFile: not a profile database.
         SchemaMissing, SchemaOlder, SchemaNewer
     """
-    fresh = create and (not path.exists() or (path.is_file() and path.stat().st_size == 0))
-    if not fresh and (not path.is_file() or path.stat().st_size == 0):
-        raise errors.MissingFile(
-            where=str(path),
-            expected="a profile database",
-            found="no file" if not path.exists() else "0 bytes",
-            remedy="Fill one with moegauge profile import.",
-        )
-    if fresh:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    mode = "rwc" if create else "ro"
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=60, isolation_level=None)
-    try:
-        if fresh:
-            _create(connection)
-        _check_head(connection, path)
+    with connected(path, create=create) as connection:
         yield ProfileDb(connection, path)
-    except sqlite3.DatabaseError as error:
-        raise errors.MalformedFile(
-            where=str(path),
-            expected="a moegauge profile database",
-            found=str(error),
-            remedy="The file is damaged or not SQLite; restore it.",
-        ) from error
-    finally:
-        connection.close()
 
 
 def now() -> str:
     """UTC time for a record."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def pass_record(
-    *, capture_digest: str, tag: str, launch_mode: str | None, declared: dict[str, str], traces: dict[str, str]
-) -> PassRecord:
-    """A pass written by this release, now."""
-    return PassRecord(
-        capture_digest=capture_digest,
-        tag=tag,
-        launch_mode=launch_mode,
-        declared=declared,
-        traces=traces,
-        tool_version=__version__,
-        imported_at=now(),
-    )
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield connection
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    with _transaction(connection) as db:
-        for statement in _TABLES.strip().split(";\n"):
-            db.execute(statement)
-        db.execute("INSERT INTO head VALUES (?)", (ProfileDbHead.tag(),))
-
-
-def _check_head(connection: sqlite3.Connection, path: Path) -> None:
-    known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'head'").fetchone()
-    found = connection.execute("SELECT schema FROM head").fetchone() if known[0] else None
-    check_schema(found[0] if found else None, ProfileDbHead, where=str(path))
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value, order="sorted").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,10 +12,13 @@ from cyclopts import App, Parameter
 from moegauge import errors
 from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.jobs.align import align, exit_status, ladder_settings
+from moegauge.jobs.explanation import parse_changes
 from moegauge.jobs.report import read_report
 from moegauge.records.comparison import LadderReport
 from moegauge.render.markdown import ladder_markdown
 from moegauge.render.terminal import show_conditions, show_ladder
+
+_WHOLE = re.compile(r"^[0-9]{1,9}\Z")
 
 
 def align_command(
@@ -27,6 +31,10 @@ def align_command(
     invocation_tolerance: float = 0.05,
     launch_mode: str = "as-served",
     cache_state: str | None = None,
+    sampler: str = "counts_exact",
+    seed: int = 0,
+    padding: str = "captured",
+    explain: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Run the ladder: where does isolated measurement stop agreeing with serving?
@@ -42,6 +50,11 @@ def align_command(
         invocation_tolerance: Of the relative difference of one invocation.
         launch_mode: Which isolated rows to take: as-served, eager or graph.
         cache_state: Which isolated rows to take where several cache states were measured.
+        sampler: What rebuilt the inputs of rungs 3 to 5 from a popularity.
+        seed: Seed of the sampler.
+        padding: Whether padded rows kept their captured ids (captured) or were drawn too (drawn).
+        explain: NAME=VALUE: how much of the difference that condition accounts for, had serving had it (launch_mode,
+            cache_state, co_running); may be given several times.
         json: Print report.json instead of tables.
     """
     iteration, layer = _selection(select)
@@ -52,6 +65,10 @@ def align_command(
         cache_state=cache_state,
         iteration=iteration,
         layer=layer,
+        sampler=sampler,
+        seed=seed,
+        padding=padding,
+        explain=parse_changes(explain or []),
     )
     with progress_bar() as progress:
         report = align(capture, db, out, settings=settings, progress=progress)
@@ -94,11 +111,11 @@ def _selection(text: str | None) -> tuple[int | None, int | None]:
     found: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
-        if name not in {"iteration", "layer"} or not value.isdigit() or name in found:
+        if name not in {"iteration", "layer"} or not _WHOLE.match(value) or name in found:
             raise errors.MisuseError(
                 where="--select",
                 expected="iteration=I or iteration=I,layer=L",
-                found=text,
+                found=text or "nothing",
                 remedy="Give whole numbers.",
             )
         found[name] = int(value)

@@ -1,74 +1,113 @@
-"""moegauge profile import."""
+"""moegauge profile list | count-missing | query | run; import and verify stand in profile_evidence."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
+from rich.text import Text
 
-from moegauge import errors
+from moegauge.cli import profile_evidence
+from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stdout
-from moegauge.jobs.profile_derivation import ReplayLabels
-from moegauge.jobs.profile_import import import_replay
+from moegauge.cli.profile_rows import RowOptions
+from moegauge.jobs.profile_run import RunnerChoice, list_rows, query, run
+from moegauge.render.terminal import show_measured, show_rows
 
 app = App(name="profile", help="Isolated measurements, kept apart from captures.")
+profile_evidence.register(app)
 
 
-@app.command(name="import")
-def import_command(
-    capture: Path,
-    *traces: Path,
-    db: Path,
-    tag: str | None = None,
-    launch_mode: str | None = None,
-    declare: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+@app.command(name="run")
+def run_command(
+    rows: RowOptions,
+    *,
+    cache_state: str = "in_order",
+    co_running: int | None = None,
+    passes: int = 7,
+    weight_sets: int | None = None,
+    weight_seed: int = 0,
+    force: Flag = False,
+    json: Flag = False,
 ) -> int:
-    """Import a replay of a capture's exact inputs as one measured pass.
+    """Measure exactly what the database lacks. Killing it loses no finished row; the next run goes on.
+
+    Exit status: 0 every wanted row has its passes, 1 rows remain missing or a measurement failed.
 
     Args:
-        capture: Capture folder whose inputs were replayed.
-        traces: Kineto traces of the replay, one a rank; together they form one pass.
-        db: Profile database; made where there is none.
-        tag: Annotation tag of the replay; only needed where the trace has several.
-        launch_mode: eager or graph, where the trace has no launch calls that show it.
-        declare: NAME=VALUE of a condition the trace does not record (activations, weights, cache_state, vllm, ...).
-        json: Print what was added as JSON.
+        rows: Which rows.
+        cache_state: in_order, warm, cold or rotated.
+        co_running: Width of a dense MLP run beside each invocation on a second stream.
+        passes: Passes every row shall have.
+        weight_sets: Distinct sets of weights; layers share them in turn.
+        weight_seed: Seed of weights and hidden states.
+        force: Measure again, as a new generation.
+        json: Print what was done as JSON.
     """
-    if not traces:
-        raise errors.MisuseError(
-            where="moegauge profile import",
-            expected="at least one trace",
-            found="none",
-            remedy="Give one trace a rank.",
-        )
-    if launch_mode not in {None, "eager", "graph"}:
-        raise errors.MisuseError(
-            where="--launch-mode", expected="eager or graph", found=str(launch_mode), remedy="Give one of the two."
-        )
-    labels = ReplayLabels(tag, launch_mode, _declared(declare or []))
+    wanted = rows.wanted(num_passes=passes, cache_state=cache_state, co_running=co_running)
+    choice = RunnerChoice(name=rows.runner, num_weight_sets=weight_sets, seed=weight_seed)
     with progress_bar() as progress:
-        added = import_replay(capture, list(traces), db, labels=labels, progress=progress)
+        filled = run(rows.capture, rows.db, wanted, choice, force=force, progress=progress)
     if json:
-        print_json(msgspec.to_builtins(added))
+        print_json(msgspec.to_builtins(filled))
     else:
-        stdout().print(
-            f"pass {added.number} ({added.tag}): {added.num_samples} samples in {added.num_rows} rows added to {db}",
-            markup=False,
-            soft_wrap=True,
+        console = stdout()
+        console.print(
+            f"{filled.num_rows} rows wanted, {filled.num_measured} samples added in {filled.num_passes} passes, "
+            f"{filled.num_missing} rows still missing"
         )
+        for status, text in filled.failures:
+            console.print(Text(f"{status}: {text}", style="bold red"))
+    return 1 if filled.num_missing or filled.failures else 0
+
+
+@app.command(name="query")
+def query_command(rows: RowOptions, *, json: Flag = False) -> int:
+    """Look rows up; a missing one names the fields in which the nearest stored row differs. Exit status 0.
+
+    Args:
+        rows: Which rows.
+        json: Print the rows as JSON.
+    """
+    views = query(rows.capture, rows.db, rows.wanted(), RunnerChoice(name=rows.runner))
+    plain = [msgspec.to_builtins(view) for view in views]
+    if json:
+        print_json(plain)
+    else:
+        show_rows(stdout(), plain)
     return 0
 
 
-def _declared(pairs: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name or not value or name in found:
-            raise errors.MisuseError(
-                where="--declare", expected="NAME=VALUE, each name once", found=pair, remedy="See --help."
-            )
-        found[name] = value
-    return found
+@app.command(name="count-missing")
+def count_missing_command(rows: RowOptions, *, passes: int = 7, json: Flag = False) -> int:
+    """Count wanted rows with fewer passes than wanted. Exit status 0 where none is missing, else 1.
+
+    Args:
+        rows: Which rows.
+        passes: Passes every row shall have.
+        json: Print the counts as JSON.
+    """
+    views = query(rows.capture, rows.db, rows.wanted(num_passes=passes), RunnerChoice(name=rows.runner))
+    missing = sum(view.num_passes < passes for view in views)
+    if json:
+        print_json({"num_rows": len(views), "num_missing": missing})
+    else:
+        stdout().print(f"{missing} of {len(views)} rows have fewer than {passes} passes")
+    return 1 if missing else 0
+
+
+@app.command(name="list")
+def list_command(db: Path, *, json: Flag = False) -> int:
+    """List what a profile database holds, grouped by how it was measured.
+
+    Args:
+        db: Profile database.
+        json: Print every row as JSON.
+    """
+    rows = list_rows(db)
+    if json:
+        print_json([msgspec.to_builtins(row) for row in rows])
+    else:
+        show_measured(stdout(), rows)
+    return 0

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.text import Text
 
+from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stdout
+from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify import verify
 
 
-def verify_command(path: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Derive every number of a capture or a report again from raw files.
+def verify_command(path: Path, *, json: Flag = False) -> int:
+    """Derive every number of a capture or a report again from raw files (a database: moegauge profile verify).
 
     Exit status: 0 everything was derived again, 1 something differs, 2 unreadable.
 
@@ -24,13 +25,18 @@ def verify_command(path: Path, *, json: Annotated[bool, Parameter(negative="")] 
     """
     with progress_bar() as progress:
         found = verify(path, progress=progress)
+    return print_verification(found, json=json)
+
+
+def print_verification(found: Verification, *, json: bool) -> int:
+    """Print what was derived again and what differs; 1 where anything does, else 0."""
     if json:
         print_json(msgspec.to_builtins(found))
     else:
         console = stdout()
         for line in found.differences:
-            console.print(Text.assemble(("differs  ", "bold red"), line))
-        console.print(Text(f"{found.kind} {found.path}: checked {', '.join(found.checked)}"))
+            console.print(Text.assemble(("differs  ", "bold red"), line), soft_wrap=True)
+        console.print(Text(f"{found.kind} {found.path}: checked {', '.join(found.checked)}"), soft_wrap=True)
         verdict = f"{len(found.differences)} differences" if found.differences else "everything was derived again"
         console.print(Text(verdict, style="bold red" if found.differences else "green"))
     return 1 if found.differences else 0

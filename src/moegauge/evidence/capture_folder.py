@@ -10,7 +10,7 @@ import polars as pl
 
 from moegauge import errors
 from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS, routed_inputs
-from moegauge.evidence.digest import file_digest
+from moegauge.evidence.digest import file_digest, record_digest
 from moegauge.evidence.store import read_record
 from moegauge.evidence.tables import TableSchema, read_table
 from moegauge.records.capture import CaptureRecord
@@ -46,6 +46,12 @@ class CaptureFolder:
     def routed_inputs(self) -> pl.DataFrame:
         """One row a routed row."""
         return self._table(routed_inputs(self.record.model.top_k))
+
+    @property
+    def raw_digest(self) -> str:
+        """Digest over the names and digests of the raw files: what was recorded, whoever imported it and when."""
+        raw = {name: file.digest for name, file in self.record.files.items() if name.startswith(f"{RAW_NAME}/")}
+        return record_digest(raw)
 
     def schemas(self) -> list[TableSchema]:
         """The tables a capture folder has."""

@@ -20,6 +20,7 @@ ITERATIONS = TableSchema(
         "reason_code": pl.String,
         "reason": pl.String,
         "unattributed_ns": pl.Int64,
+        "num_unattributed_kernels": pl.Int32,
     },
     nullable=frozenset(
         {

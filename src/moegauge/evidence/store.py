@@ -2,6 +2,9 @@
 
 A folder is built beside its place under a temporary name, every file is synced, and one rename puts it there: a
 reader sees all of it or nothing, also after ``kill -9``. Nothing is ever written over.
+
+A folder's head (capture.json, report.json) holds the digests of its other files; the head's own digest lies beside
+it (capture.json.sha256, as ``sha256sum --check`` reads it), so that a changed byte of the head is found as well.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from moegauge.records.capture import FileDigest
 from moegauge.records.schema import Record, RecordT, canonical_bytes, decode_record
 
 MAX_RECORD_BYTES = 256 << 20
+HEAD_DIGEST_SUFFIX = ".sha256"
 
 
 def read_bytes(path: Path, *, limit: int = MAX_RECORD_BYTES) -> bytes:
@@ -77,10 +81,18 @@ def refuse_existing(path: Path) -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``target`` when the block ends without an error."""
     refuse_existing(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     building = target.parent / f".{target.name}.building-{os.getpid()}"
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir()
+    except OSError as error:
+        raise errors.MisuseError(
+            where=str(target),
+            expected="a place where a new folder can be made",
+            found=error.strerror or str(error),
+            remedy="Choose another --out.",
+        ) from error
     try:
         yield building
         for path in sorted(building.rglob("*")):
@@ -111,6 +123,35 @@ def write_file(path: Path, data: bytes) -> str:
 def write_record(path: Path, record: Record) -> str:
     """Write a record's canonical bytes to a new file and return their digest."""
     return write_file(path, canonical_bytes(record))
+
+
+def write_head(folder: Path, name: str, record: Record) -> str:
+    """Write a folder's head and, beside it, the head's digest; return the digest."""
+    digest = write_record(folder / name, record)
+    write_file(folder / f"{name}{HEAD_DIGEST_SUFFIX}", _head_digest_line(name, digest))
+    return digest
+
+
+def head_files(name: str) -> frozenset[str]:
+    """The files of a folder whose digests its head cannot hold: the head and the head's digest."""
+    return frozenset({name, f"{name}{HEAD_DIGEST_SUFFIX}"})
+
+
+def head_differences(folder: Path, name: str) -> list[str]:
+    """Hold a folder's head against the digest beside it; one sentence where they differ."""
+    beside = f"{name}{HEAD_DIGEST_SUFFIX}"
+    if not (folder / name).is_file():
+        return [f"{name}: missing"]
+    if not (folder / beside).is_file():
+        return [f"{beside}: recorded but missing"]
+    digest = file_digest(folder / name)
+    if file_digest(folder / beside) == bytes_digest(_head_digest_line(name, digest)):
+        return []
+    return [f"{name}: changed, or {beside} was (found {digest}, which is not what {beside} says)"]
+
+
+def _head_digest_line(name: str, digest: str) -> bytes:
+    return f"{digest.removeprefix('sha256:')}  {name}\n".encode()
 
 
 def describe_files(folder: Path, *, leave_out: frozenset[str]) -> dict[str, FileDigest]:

@@ -98,7 +98,7 @@ def _row_name(row: dict[str, object]) -> str:
 
 def _check(frame: pl.DataFrame, schema: TableSchema, *, where: str) -> None:
     found = dict(frame.schema)
-    if found != schema.columns:
+    if list(found.items()) != list(schema.columns.items()):
         wrong = [
             f"{name}: {found.get(name, 'missing')}"
             for name in {**schema.columns, **found}

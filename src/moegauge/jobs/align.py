@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,13 +12,14 @@ from moegauge.adapters.profile_db import open_profile_db
 from moegauge.evidence.capture_folder import open_capture
 from moegauge.evidence.digest import file_digest
 from moegauge.evidence.report_folder import RECORD_NAME, TABLES
-from moegauge.evidence.store import new_folder, refuse_existing, write_record
+from moegauge.evidence.store import new_folder, refuse_existing, write_head
 from moegauge.evidence.tables import write_table
 from moegauge.jobs.ladder_derivation import derive_ladder
 from moegauge.jobs.progress import Progress, silent
 from moegauge.ladder.judgement import CANCELLATION
 from moegauge.records.comparison import LadderReport, Settings
 from moegauge.records.decision import Status
+from moegauge.routing.samplers import SAMPLERS
 
 
 def align(capture: Path, db: Path, out: Path, *, settings: Settings, progress: Progress = silent) -> LadderReport:
@@ -36,6 +38,7 @@ def align(capture: Path, db: Path, out: Path, *, settings: Settings, progress: P
     """
     refuse_existing(out)
     _check(settings)
+    _refuse_inside(capture, out)
     progress("reading", 0, 2)
     folder = open_capture(capture)
     with open_profile_db(db) as database:
@@ -48,7 +51,7 @@ def align(capture: Path, db: Path, out: Path, *, settings: Settings, progress: P
             write_table(path, schema, derived.tables[schema.name])
             digests[path.name] = file_digest(path)
         report = with_table_digests(derived.report, digests)
-        write_record(building / RECORD_NAME, report)
+        write_head(building, RECORD_NAME, report)
     progress("writing", 2, 2)
     return report
 
@@ -66,6 +69,10 @@ def ladder_settings(
     cache_state: str | None = None,
     iteration: int | None = None,
     layer: int | None = None,
+    sampler: str = "counts_exact",
+    seed: int = 0,
+    padding: str = "captured",
+    explain: Mapping[str, str] | None = None,
 ) -> Settings:
     """Settings of a ladder with their defaults.
 
@@ -73,6 +80,9 @@ def ladder_settings(
         tolerance: of |relative| for totals, as a ratio of left. invocation_tolerance: of one invocation.
         launch_mode: as-served, eager or graph. cache_state: of the isolated rows, None for whichever is there.
         iteration, layer: selected; None takes the medians.
+        sampler, seed: of the reconstructions of rungs 3 to 5. padding: captured (padded rows keep their captured ids)
+            or drawn.
+        explain: conditions to change one at a time, and the values serving is supposed to have had.
     """
     settings = Settings(
         tolerance_ratio=tolerance,
@@ -81,6 +91,10 @@ def ladder_settings(
         cache_state=cache_state,
         select_iteration=iteration,
         select_layer=layer,
+        sampler=sampler,
+        seed=seed,
+        padding=padding,
+        explain=dict(explain or {}),
     )
     _check(settings)
     return settings
@@ -93,6 +107,16 @@ def exit_status(report: LadderReport) -> int:
     return 0 if all(rung.status == Status.MATCH for rung in report.rungs) else 2
 
 
+def _refuse_inside(capture: Path, out: Path) -> None:
+    if out.resolve().is_relative_to(capture.resolve()):
+        raise errors.MisuseError(
+            where=str(out),
+            expected="a report folder outside the capture",
+            found=f"one inside {capture}",
+            remedy="A capture is written once; a file more in it would no longer verify. Choose another --out.",
+        )
+
+
 def _check(settings: Settings) -> None:
     wrong = None
     if settings.launch_mode not in {"as-served", "eager", "graph"}:
@@ -103,6 +127,10 @@ def _check(settings: Settings) -> None:
     ):
         if not 0 < value < 1:
             wrong = (name, "a ratio between 0 and 1 (0.02 is 2 %)", str(value))
+    if settings.padding not in {"captured", "drawn"}:
+        wrong = ("--padding", "captured or drawn", settings.padding)
+    if settings.sampler not in SAMPLERS:
+        wrong = ("--sampler", ", ".join(sorted(SAMPLERS)), settings.sampler)
     if settings.select_layer is not None and settings.select_iteration is None:
         wrong = (
             "--select",

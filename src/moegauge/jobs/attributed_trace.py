@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -30,11 +31,13 @@ class AttributedTrace:
         rows: one row a plan entry: iteration, layer, executed_rows, variant, attribution, launch_mode, device,
             stream, start_ns, busy_ns, span_ns, gap_ns, foreign_ns, num_kernels, kernels_digest; all times null where
             the invocation is not closed.
+        kernel_names: ordered kernel names behind each kernels_digest.
     """
 
     trace: Trace
     attribution: Attribution
     rows: pl.DataFrame
+    kernel_names: dict[str, tuple[str, ...]]
 
 
 def attributed_trace(trace: Trace, kind: KernelKind, plan: Plan, tags: ScopeTags) -> AttributedTrace:
@@ -52,7 +55,7 @@ def attributed_trace(trace: Trace, kind: KernelKind, plan: Plan, tags: ScopeTags
     foreign = _foreign(
         trace, found, start_ns=taken.start_ns, end_ns=taken.end_ns, device=device, stream=stream, closed=closed
     )
-    digests = _kernel_digests(trace, group, mine, size)
+    digests, kernel_names = _kernel_digests(trace, group, mine, size)
     modes = {0: "eager", 1: "graph", NONE: None}
     rows = pl.DataFrame(
         {
@@ -76,7 +79,36 @@ def attributed_trace(trace: Trace, kind: KernelKind, plan: Plan, tags: ScopeTags
     measured = rows.columns[rows.columns.index("launch_mode") :]
     mask = pl.Series(closed)
     rows = rows.with_columns([pl.when(mask).then(pl.col(name)).otherwise(None).alias(name) for name in measured])
-    return AttributedTrace(trace, found, rows)
+    return AttributedTrace(trace, found, rows, kernel_names)
+
+
+@dataclass(frozen=True)
+class CrossOverlap:
+    """Invocations that overlap one another on their device.
+
+    Attributes:
+        num: invocations that start before an earlier one of the same device ends.
+        ns: sum of the invocations' busy unions less the busy union of all of them, over all devices.
+        examples: a few of the invocations that start early.
+    """
+
+    num: int
+    ns: int
+    examples: tuple[str, ...]
+
+
+def cross_invocation_overlap(found: AttributedTrace) -> CrossOverlap:
+    """How far consecutive invocations of a trace overlap (a chain that starts before the one before it ends)."""
+    ops, attribution = found.trace.ops, found.attribution
+    mine = np.flatnonzero((attribution.invocation != NONE) & (attribution.op_class == OpClass.IN_BOUNDARY))
+    devices, group = np.unique(ops.device[mine], return_inverse=True)
+    together = occupancy(group, ops.start_ns[mine], ops.end_ns[mine], num_groups=len(devices)).busy_ns
+    closed = found.rows.filter(pl.col("busy_ns").is_not_null()).sort("device", "start_ns")
+    reach = (pl.col("start_ns") + pl.col("span_ns")).cum_max().shift(1).over("device")
+    early = closed.with_columns(early_ns=reach - pl.col("start_ns")).filter(pl.col("early_ns") > 0)
+    told = pl.format("iteration {}, layer {}: {} ns before an earlier one ends", "iteration", "layer", "early_ns")
+    examples = early.head(5).select(told).to_series()
+    return CrossOverlap(early.height, int(closed["busy_ns"].sum()) - int(together.sum()), tuple(examples))
 
 
 def interval_rows(found: AttributedTrace, plan: Plan, rank: int) -> pl.DataFrame:
@@ -157,17 +189,19 @@ def _weakest(how: Int64Array, group: Int64Array, mine: Int64Array, size: int) ->
     return [How(value).name if value != NONE else None for value in weakest.tolist()]
 
 
-def _kernel_digests(trace: Trace, group: Int64Array, mine: Int64Array, size: int) -> list[str | None]:
-    """Digest of the ordered kernel names of each invocation."""
+def _kernel_digests(
+    trace: Trace, group: Int64Array, mine: Int64Array, size: int
+) -> tuple[list[str | None], dict[str, tuple[str, ...]]]:
+    """Digest of the ordered kernel names of each invocation, and the names behind each digest."""
     ops = trace.ops
     order = np.lexsort((ops.end_ns[mine], ops.start_ns[mine], group))
     group, mine = group[order], mine[order]
     out: list[str | None] = [None] * size
-    heads = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(group) else np.zeros(0, dtype=np.int64)
+    bounds = np.flatnonzero(np.r_[True, group[1:] != group[:-1], True]) if len(group) else group
     cache: dict[tuple[int, ...], str] = {}
-    for first, last in zip(heads, np.r_[heads[1:], len(group)], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         key = tuple(ops.name[mine[first:last]].tolist())
         if key not in cache:
             cache[key] = kernel_sequence_digest(trace.names[index] for index in key)
         out[int(group[first])] = cache[key]
-    return out
+    return out, {digest: tuple(trace.names[index] for index in key) for key, digest in cache.items()}

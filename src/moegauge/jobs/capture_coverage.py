@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from moegauge.adapters.routes.bundle import Bundle, read_official_routes
 from moegauge.evidence.capture_tables import CLOSED, ROUTED, UNAVAILABLE, ZERO_TOKENS
-from moegauge.jobs.attributed_trace import AttributedTrace
+from moegauge.jobs.attributed_trace import AttributedTrace, cross_invocation_overlap
 from moegauge.jobs.capture_rows import RankSource
 from moegauge.kernels.classification import OpClass
 from moegauge.records.capture import Coverage, Finding, RoutesCrossCheck
@@ -66,22 +66,75 @@ def coverage_of(results: list[RankResult]) -> Coverage:
 
 
 def findings_of(results: list[RankResult]) -> tuple[Finding, ...]:
-    """What reading and attribution noticed, and kernels of the subject outside every iteration."""
+    """What reading and attribution noticed, and everything of each rank that is not accounted for."""
     found = [finding for r in results for finding in r.found.attribution.findings]
     for result in results:
-        outside = result.found.attribution.outside_iterations
-        if len(outside):
-            ops, names = result.found.trace.ops, result.found.trace.names
-            found.append(
-                Finding(
-                    code="SUBJECT_OUTSIDE_ITERATIONS",
-                    sentence=f"kernels of the kind outside every iteration (rank {result.number}): unmatched work",
-                    num=len(outside),
-                    ns=result.outside_ns,
-                    examples=tuple(names[int(ops.name[index])][:60] for index in outside[:5]),
-                )
-            )
+        found += [*_outside(result), *_incomplete(result), *_not_exact(result), *_overlap(result)]
     return tuple(found)
+
+
+def _outside(result: RankResult) -> list[Finding]:
+    """Kernels of the subject outside every iteration."""
+    outside = result.found.attribution.outside_iterations
+    if not len(outside):
+        return []
+    ops, names = result.found.trace.ops, result.found.trace.names
+    return [
+        Finding(
+            code="SUBJECT_OUTSIDE_ITERATIONS",
+            sentence=f"kernels of the kind outside every iteration (rank {result.number}): unmatched work",
+            num=len(outside),
+            ns=result.outside_ns,
+            examples=tuple(names[int(ops.name[index])][:60] for index in outside[:5]),
+        )
+    ]
+
+
+def _incomplete(result: RankResult) -> list[Finding]:
+    """Iterations that do not close, one finding a reason."""
+    lost = result.iterations.filter(pl.col("status") != "COMPLETE").sort("iteration")
+    return [
+        Finding(
+            code="ITERATIONS_INCOMPLETE",
+            sentence=f"iterations of rank {result.number} do not close ({code})",
+            num=rows.height,
+            ns=int(rows["unattributed_ns"].sum()),
+            examples=tuple(rows["reason"].head(5)),
+        )
+        for (code,), rows in lost.group_by("reason_code", maintain_order=True)
+    ]
+
+
+def _not_exact(result: RankResult) -> list[Finding]:
+    """Invocations whose routed rows may not be called exact, one finding a status."""
+    lost = result.invocations.filter((pl.col("routed_status") != ROUTED) & (pl.col("timing_status") != ZERO_TOKENS))
+    where = pl.format("iteration {}, layer {}: {}", "iteration", "layer", "routed_reason").alias("where")
+    return [
+        Finding(
+            code=f"ROUTED_ROWS_{status}",
+            sentence=f"invocations of rank {result.number} have no exact input",
+            num=rows.height,
+            examples=tuple(rows.select(where)["where"].head(5)),
+        )
+        for (status,), rows in lost.group_by("routed_status", maintain_order=True)
+    ]
+
+
+def _overlap(result: RankResult) -> list[Finding]:
+    """Time in which two invocations ran at once: counted in both, so their sum is more than the device was busy."""
+    overlap = cross_invocation_overlap(result.found)
+    if not overlap.ns:
+        return []
+    return [
+        Finding(
+            code="CROSS_INVOCATION_OVERLAP",
+            sentence=f"invocations of rank {result.number} start before an earlier one ends; each keeps its whole "
+            "time, and the time of all together divided by their number is not the time of one",
+            num=overlap.num,
+            ns=overlap.ns,
+            examples=overlap.examples,
+        )
+    ]
 
 
 def cross_check(bundle: Bundle, rank: RankSource, layers: Int64Array) -> RoutesCrossCheck | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from moegauge.jobs.capture_rows import (
     routed_rows,
     with_digests,
 )
+from moegauge.jobs.capture_scope import rank_logical, routed_scope
 from moegauge.jobs.progress import Progress, silent
 from moegauge.kernels.attribution import Plan
 from moegauge.kernels.registry import KINDS, KernelKind, kernel_kind
@@ -48,8 +48,6 @@ from moegauge.records.measurement import CONDITIONS, Fact, Facts
 from moegauge.timing.intervals import busy_union
 
 Int64Array = NDArray[np.int64]
-
-_MIN_STALE_RUN = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
         raise _rank_missing(bundle, missing)
     kind = _kind(kind_name or bundle.meta.kernel_kind, [rank.trace for rank in ranks])
     layers = _moe_layers(ranks)
-    scope = _routed_scope(bundle, ranks)
+    scope = routed_scope(bundle, ranks)
     results = []
     for number, rank in enumerate(ranks):
         progress(f"attributing rank {rank.number}", number, len(ranks))
@@ -149,27 +147,28 @@ def _read_ranks(bundle: Bundle, missing: dict[int, str], progress: Progress) -> 
                 found=f"distributedInfo says rank {trace.rank}",
                 remedy="A rank's trace stands twice, or two were swapped; name the files after their ranks.",
             )
-        ranks.append(RankSource(number, read_routed_table(files.routing, bundle.shape), trace))
+        logical = rank_logical(bundle, number)
+        known = {iteration: rows for iteration, rows in logical.items() if rows is not None}
+        rank = RankSource(number, read_routed_table(files.routing, bundle.shape, known), trace, logical)
+        check_routed_iterations(rank, bundle.meta.steps)
+        ranks.append(rank)
     return ranks
 
 
 def _kind(name: str | None, traces: list[Trace]) -> KernelKind:
-    if name is not None:
-        return kernel_kind(name)
-    seen = Counter(trace.names[int(index)][:60] for trace in traces for index in np.unique(trace.ops.name))
-    fits = []
-    for kind in KINDS.values():
-        anchor = next(role.pattern for role in kind.roles if role.name == kind.core[0])
-        if any(anchor.search(name) for name in seen):
-            fits.append(kind)
+    """The kind named, or the only one whose kernels the traces hold; a named one must be there too."""
+    kinds = list(KINDS.values()) if name is None else [kernel_kind(name)]
+    kernels = {one for trace in traces for one in trace.op_names(kernels_only=True)}
+    fits = [kind for kind in kinds if kind.runs_in(kernels)]
     if len(fits) == 1:
         return fits[0]
-    found = f"no kernel matched; seen: {sorted(seen)[:12]}" if not fits else f"several: {[kind.name for kind in fits]}"
+    seen = {one for trace in traces for one in trace.op_names(kernels_only=False)}
+    found = "; ".join(kind.not_seen(seen) for kind in kinds) if not fits else f"several: {[kind.name for kind in fits]}"
     raise errors.Incomplete(
         where=traces[0].source,
-        expected=f"kernels of one registered kind ({', '.join(sorted(KINDS))})",
+        expected=f"kernels of one registered kind ({', '.join(kind.name for kind in kinds)})",
         found=found,
-        remedy="Give --kind, or register the kernel kind.",
+        remedy="Profile the device while it runs the kernel, give --kind, or register the kernel kind.",
     )
 
 
@@ -185,36 +184,8 @@ def _moe_layers(ranks: list[RankSource]) -> Int64Array:
     return layers
 
 
-def _routed_scope(bundle: Bundle, ranks: list[RankSource]) -> str:
-    """Declared, or proved by every rank holding the same rows; never assumed."""
-    declared = bundle.meta.routed_scope
-    if declared is not None:
-        if declared not in {"global", "local"}:
-            raise errors.Inconsistent(
-                where=str(bundle.folder / "meta.json"),
-                expected='routed_scope "global" or "local"',
-                found=repr(declared),
-                remedy="Say whether each rank's rows cover the group's tokens or only its own.",
-            )
-        return declared
-    first = ranks[0].routed
-    alike = all(
-        np.array_equal(first.topk_ids, rank.routed.topk_ids) and np.array_equal(first.offset, rank.routed.offset)
-        for rank in ranks
-    )
-    if len(bundle.ranks) == 1 or alike:
-        return "global"
-    raise errors.Ambiguous(
-        where=str(bundle.folder / "meta.json"),
-        expected="a declared scope of the ranks' routed rows",
-        found="rows that differ between ranks and no routed_scope",
-        remedy='Declare "routed_scope": "local" or "global" in meta.json.',
-    )
-
-
 def _derive_rank(bundle: Bundle, rank: RankSource, kind: KernelKind, layers: Int64Array) -> RankResult:
     steps = sorted(bundle.meta.steps, key=lambda step: step.iteration)
-    check_routed_iterations(rank, steps)
     grid = invocation_grid(rank, steps, layers)
     zero = np.array([declared_empty(step, rank.number) for step in steps])
     planned = grid.filter(pl.col("rows_to_run") > 0)
@@ -229,7 +200,7 @@ def _derive_rank(bundle: Bundle, rank: RankSource, kind: KernelKind, layers: Int
     found = attributed_trace(rank.trace, kind, plan, SERVING_TAGS)
     empty_iterations = {step.iteration for step, is_empty in zip(steps, zero, strict=True) if is_empty}
     invocations = invocation_rows(grid, found, rank.number, empty_iterations)
-    iterations = iteration_rows(steps, grid, found, rank.number, invocations)
+    iterations = iteration_rows(steps, grid, found, rank, invocations)
     outside = found.attribution.outside_iterations
     ops = rank.trace.ops
     return RankResult(
@@ -305,7 +276,9 @@ def _conditions(bundle: Bundle, ranks: list[RankSource]) -> Facts:
         for name, value in rank.trace.facts.items():
             if name in found and found[name].value != value:
                 found[name] = Fact(value=f"{found[name].value}, {value}", source="trace")
-    engine = {"torch": bundle.meta.torch, "vllm": bundle.meta.vllm} | bundle.meta.conditions
+    uuids = bundle.meta.device_uuids
+    declared = {"device_uuids": ", ".join(uuids)} if uuids else {}
+    engine = declared | {"torch": bundle.meta.torch, "vllm": bundle.meta.vllm} | bundle.meta.conditions
     unknown = sorted(set(engine) - set(CONDITIONS))
     if unknown:
         raise errors.Inconsistent(

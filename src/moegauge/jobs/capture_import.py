@@ -9,7 +9,7 @@ from pathlib import Path
 from moegauge import __version__
 from moegauge.evidence.capture_folder import RAW_NAME, RECORD_NAME, CaptureFolder, open_capture
 from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS, routed_inputs
-from moegauge.evidence.store import describe_files, new_folder, refuse_existing, write_record
+from moegauge.evidence.store import describe_files, new_folder, refuse_existing, write_head
 from moegauge.evidence.tables import write_table
 from moegauge.jobs.capture_derivation import Derived, derive
 from moegauge.jobs.progress import Progress, silent
@@ -44,7 +44,7 @@ def import_bundle(
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         files = describe_files(building, leave_out=frozenset())
         record = capture_record(derived, created_at=created_at, tool_version=__version__, files=files)
-        write_record(building / RECORD_NAME, record)
+        write_head(building, RECORD_NAME, record)
     progress("writing", 1, 1)
     return open_capture(out)
 

@@ -36,11 +36,12 @@ _MIN_STALE_RUN = 2
 
 @dataclass(frozen=True)
 class RankSource:
-    """One recorded rank: its raw tables and what was derived from them."""
+    """One recorded rank: its raw tables, and the logical tokens of each iteration on it (None: not recorded)."""
 
     number: int
     routed: RoutedTable
     trace: Trace
+    logical: dict[int, int | None]
 
 
 def declared_empty(step: Step, rank: int) -> bool:
@@ -48,11 +49,16 @@ def declared_empty(step: Step, rank: int) -> bool:
     return step.rank_tokens is not None and rank < len(step.rank_tokens) and step.rank_tokens[rank] == 0
 
 
-def logical_tokens(step: Step, rank: int) -> int | None:
-    """Tokens the scheduler asked of the rank; None where that was not recorded."""
+def logical_tokens(step: Step, rank: int, *, own_tokens: bool) -> int | None:
+    """Tokens the scheduler asked of the rank; None where that was not recorded.
+
+    Args:
+        step: the iteration. rank: which rank.
+        own_tokens: each rank runs tokens of its own, so the iteration's total says nothing about one rank.
+    """
     if step.rank_tokens is not None:
         return step.rank_tokens[rank] if rank < len(step.rank_tokens) else None
-    return step.tokens
+    return None if own_tokens else step.tokens
 
 
 def check_routed_iterations(rank: RankSource, steps: list[Step]) -> None:
@@ -78,7 +84,7 @@ def invocation_grid(rank: RankSource, steps: list[Step], layers: Int64Array) -> 
     }
     out = []
     for step in steps:
-        logical = logical_tokens(step, rank.number)
+        logical = rank.logical[step.iteration]
         weights = _weights_recorded(step, routed)
         stale = _stale_run(routed, rows_of, step.iteration, layers) if logical is None else 0
         declared = None if step.rank_tokens is not None else step.padded
@@ -178,7 +184,7 @@ def invocation_rows(grid: pl.DataFrame, found: AttributedTrace, rank: int, empty
 
 
 def iteration_rows(
-    steps: list[Step], grid: pl.DataFrame, found: AttributedTrace, rank: int, invocations: pl.DataFrame
+    steps: list[Step], grid: pl.DataFrame, found: AttributedTrace, rank: RankSource, invocations: pl.DataFrame
 ) -> pl.DataFrame:
     """Rows of the iterations table of one rank."""
     attribution, ops = found.attribution, found.trace.ops
@@ -192,9 +198,9 @@ def iteration_rows(
         out.append(
             {
                 "iteration": step.iteration,
-                "rank": rank,
-                "logical_tokens": logical_tokens(step, rank),
-                "executed_rows": rows if rows or declared_empty(step, rank) else None,
+                "rank": rank.number,
+                "logical_tokens": rank.logical[step.iteration],
+                "executed_rows": rows if rows or declared_empty(step, rank.number) else None,
                 "num_requests": step.reqs,
                 "launch_mode": mode,
                 "launch_mode_source": source,
@@ -202,6 +208,7 @@ def iteration_rows(
                 "reason_code": why[0] if why else None,
                 "reason": why[1] if why else None,
                 "unattributed_ns": busy_union(ops.start_ns[lost], ops.end_ns[lost]),
+                "num_unattributed_kernels": len(lost),
             }
         )
     return pl.DataFrame(out, schema=ITERATIONS.columns)
@@ -214,6 +221,10 @@ def _iteration_status(step: Step, mine: pl.DataFrame, found: AttributedTrace) ->
     open_rows = mine.filter(pl.col("timing_status") == UNAVAILABLE)
     if open_rows.height:
         return "INCOMPLETE", ("TIME_NOT_CAPTURED", f"{open_rows.height} layers without a time")
+    partial = mine.filter(pl.col("routed_status") == ROUTED_PARTIAL)
+    if partial.height:
+        lost = f"iteration {step.iteration}: {partial.height} layers, {partial['routed_reason'][0]}"
+        return "INCOMPLETE", ("ROUTED_ROWS_PARTIAL", lost)
     return "COMPLETE", None
 
 

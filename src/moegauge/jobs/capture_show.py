@@ -38,7 +38,8 @@ def _consequences(record: CaptureRecord) -> list[str]:
         num = coverage.num_iterations - coverage.num_iterations_closed
         found.append(f"{num} iterations on every rung: they do not close (iterations.parquet says why)")
     if coverage.num_rank_invocations_routed < coverage.num_rank_invocations - coverage.num_rank_invocations_zero_tokens:
-        num = coverage.num_rank_invocations - coverage.num_rank_invocations_routed
+        empty = coverage.num_rank_invocations_zero_tokens
+        num = coverage.num_rank_invocations - empty - coverage.num_rank_invocations_routed
         found.append(f"rungs 1 and 2 for {num} rank invocations: no exact input (invocations.parquet says why)")
     unrecorded = [name for name in CONDITIONS if name not in record.conditions]
     if unrecorded:

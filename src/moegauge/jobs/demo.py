@@ -8,7 +8,8 @@ from pathlib import Path
 
 from moegauge.jobs.align import align, ladder_settings
 from moegauge.jobs.progress import Progress, silent
-from moegauge.jobs.verify import Verification, verify
+from moegauge.jobs.verification import Verification
+from moegauge.jobs.verify import verify
 from moegauge.records.comparison import LadderReport
 
 BUNDLED = "h200-qwen3-graph"
@@ -47,7 +48,7 @@ def closing_sentence(demo: Demo) -> str:
             f"over {wide.num_iterations} served iterations ({wide.num_invocations} MoE invocations) replaying the "
             f"exact routed inputs in isolation takes {wide.relative_ratio:+.2%} of serving's time"
         )
-    derived = "every number was derived again from the raw traces"
+    derived = "served times and routed inputs were derived again from raw files, totals from raw isolated samples"
     if demo.verification.differences:
         derived = f"{len(demo.verification.differences)} numbers could NOT be derived again"
     cannot = "; ".join(demo.report.verdict.cannot_say) or "nothing is left open"

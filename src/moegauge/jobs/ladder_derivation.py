@@ -6,26 +6,38 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from moegauge import __version__
 from moegauge.adapters.profile_db import ProfileDb, ProfileRow
 from moegauge.evidence.capture_folder import RECORD_NAME as CAPTURE_RECORD
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.evidence.capture_tables import CLOSED, ROUTED, ROUTED_PARTIAL, ZERO_TOKENS
 from moegauge.evidence.digest import record_digest
-from moegauge.evidence.report_folder import INVOCATION_ROWS, ITERATION_ROWS, RANK_ROWS
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
-from moegauge.jobs.profile_derivation import match_key
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, ServedWork, align_work
-from moegauge.ladder.assembly import assemble, complete_iterations
-from moegauge.ladder.conditions import condition_rows, limits
-from moegauge.ladder.pairs import LadderInput
-from moegauge.records.comparison import Evidence, EvidenceLink, LadderReport, Links, ServedTime, Settings, Unmatched
+from moegauge.jobs.explanation import derive_explanation
+from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_notes, rung_identity
+from moegauge.jobs.ladder_served import served_work
+from moegauge.jobs.ladder_tables import ladder_tables
+from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
+from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
+from moegauge.ladder.assembly import assemble
+from moegauge.ladder.conditions import between_rows, condition_rows, limits
+from moegauge.ladder.pairs import Context, RungInput
+from moegauge.ladder.sides import TwoSides
+from moegauge.records.comparison import (
+    Evidence,
+    EvidenceLink,
+    InputLabel,
+    LadderReport,
+    Links,
+    ServedTime,
+    Settings,
+)
+from moegauge.records.decision import Reason, reason
+from moegauge.records.explanation import Explanation
 from moegauge.records.measurement import Facts
-
-_CACHE_STATE = "cache_state"
+from moegauge.records.profile import PassRecord, RowStatus
+from moegauge.routing.samplers import sampler_named
 
 
 @dataclass(frozen=True)
@@ -47,123 +59,186 @@ def derive_ladder(
         settings: tolerances, selection and choice of rows.
         report_folder: where the report stands or will stand (links are relative to it).
     """
-    rows = database.rows(capture.record.kernel.kind)
-    samples = database.samples()
-    work = align_work(_served(capture), _measured(rows, samples), Choice(settings.launch_mode, settings.cache_state))
-    used = [row for row in rows if row.row_id in set(work.row_ids)]
-    facts = _distinct_facts(used)
-    conditions = condition_rows(capture.record.conditions, facts)
-    measurements = _measurement_digest(used, samples)
+    store = _Store(database.rows(capture.record.kernel.kind), database.samples(), database.passes())
+    aligned = {kind: _aligned(capture, store, settings, kind) for kind in (EXACT, ITERATION, FULL_RUN)}
+    exact = aligned[EXACT]
+    assert isinstance(exact, _Aligned)  # noqa: S101 - exact is aligned whether or not it was measured
+    folder = _relative(capture.path, report_folder)
     links = Links(
-        capture=_relative(capture.path, report_folder),
-        input=f"{_relative(capture.path, report_folder)}/routed_inputs.parquet",
+        capture=folder,
+        input=f"{folder}/routed_inputs.parquet",
         measurements=_relative(database.path, report_folder),
         report=REPORT_RECORD,
     )
-    rungs, verdict = assemble(
-        LadderInput(
-            work=work,
-            settings=settings,
-            conditions=conditions,
-            launch_mode_recorded=_launch_modes_recorded(capture, used),
-            links=links,
-            num_ranks=capture.record.topology.world_size,
-            rank_identity="RANK_NUMBER",
-        )
+    context = Context(
+        settings=settings, links=links, num_ranks=capture.record.topology.world_size, rank_identity="RANK_NUMBER"
     )
+    inputs = _rung_inputs(capture, aligned)
+    rungs, verdict = assemble(inputs, context)
+    used = [row for one in aligned.values() if isinstance(one, _Aligned) for row in one.used]
+    facts = _distinct_facts(store, used)
     kernel, coverage = capture.record.kernel, capture.record.coverage
     report = LadderReport(
         schema=LadderReport.tag(),
         tool_version=__version__,
         subject=f"{kernel.kind} ({kernel.backend}, {kernel.numeric_format})",
-        capture_name=capture.path.name,
+        capture_name="/".join(capture.path.resolve().parts[-2:]),
         settings=settings,
         verdict=verdict,
         rungs=rungs,
-        conditions=conditions,
+        conditions=condition_rows(capture.record.conditions, facts),
         served=ServedTime(busy_ns=coverage.busy_ns, span_ns=coverage.span_ns, foreign_ns=coverage.foreign_ns),
         limits=limits(facts),
-        notes=_notes(capture, work),
+        notes=capture_notes(capture, exact.work) + rung_identity(rungs) + pass_notes(store.passes, store.samples, used),
+        explanation=_explanation(capture, store, settings, exact.work),
         evidence=Evidence(
-            capture=EvidenceLink(path=f"{links.capture}/{CAPTURE_RECORD}", digest=capture.digest),
-            measurements=EvidenceLink(path=links.measurements, digest=measurements),
+            capture=EvidenceLink(path=f"{folder}/{CAPTURE_RECORD}", digest=capture.digest),
+            measurements=EvidenceLink(path=links.measurements, digest=_measurement_digest(used, store.samples)),
             tables={},
         ),
     )
-    return DerivedLadder(report, _tables(work, settings))
+    return DerivedLadder(report, ladder_tables(exact.work, settings))
+
+
+@dataclass(frozen=True)
+class _Store:
+    """Rows, samples and passes of the database, read once."""
+
+    rows: list[ProfileRow]
+    samples: pl.DataFrame
+    passes: dict[int, PassRecord]
+
+
+@dataclass(frozen=True)
+class _Aligned:
+    """One representation aligned with the served work, the rows it used, and their conditions."""
+
+    work: Alignment
+    used: list[ProfileRow]
+    facts: list[Facts]
+    label: InputLabel
+    launch_mode_recorded: bool
+
+
+def _aligned(capture: CaptureFolder, store: _Store, settings: Settings, kind: str) -> _Aligned | Reason:
+    """Align one representation, or say why it cannot be: no rows, or rows of another sampler only.
+
+    Rows are matched by the digest of their input, never by their label: two samplers that draw the same rows share one.
+    """
+    rows = [row for row in store.rows if row.key.match.input_type == kind and row.status == RowStatus.MEASURED]
+    choice = InputChoice(type=kind, sampler=settings.sampler, seed=settings.seed, padding=settings.padding)
+    if not rows and kind != EXACT:
+        return reason("NO_MEASURED_ROWS", f"the profile database holds no rows measured on {_words(kind)} inputs")
+    work = _work(capture, store, choice, _choice(settings))
+    used = [row for row in rows if row.row_id in set(work.row_ids)]
+    if kind != EXACT and not work.covered.all() and not any(_is_drawn_by(row, choice) for row in rows):
+        return _drawn_otherwise(kind, rows, choice)
+    return _Aligned(
+        work=work,
+        used=used,
+        facts=_distinct_facts(store, used),
+        label=_label(kind, choice, used),
+        launch_mode_recorded=_launch_modes_recorded(capture, used),
+    )
+
+
+def _work(capture: CaptureFolder, store: _Store, drawn: InputChoice, choice: Choice) -> Alignment:
+    """Align the rows measured on one representation with the served work."""
+    rows = [row for row in store.rows if row.key.match.input_type == drawn.type and row.status == RowStatus.MEASURED]
+    return align_work(served_work(capture, drawn), _measured(rows, store.samples), choice)
+
+
+def _choice(settings: Settings) -> Choice:
+    return Choice(settings.launch_mode, settings.cache_state)
+
+
+def _explanation(capture: CaptureFolder, store: _Store, settings: Settings, exact: Alignment) -> Explanation | None:
+    """Effects of the conditions asked for; None where none was asked for."""
+    if not settings.explain:
+        return None
+    return derive_explanation(
+        capture,
+        exact,
+        _choice(settings),
+        settings.explain,
+        align_exact=lambda choice: _work(capture, store, InputChoice(type=EXACT), choice),
+        align_unpadded=lambda choice: _work(capture, store, InputChoice(type=UNPADDED), choice),
+    )
+
+
+def _label(kind: str, choice: InputChoice, used: list[ProfileRow]) -> InputLabel:
+    """What feeds the right side: the representation that was asked for, and the window it was taken over."""
+    if kind == EXACT:
+        return InputLabel(type=kind, window=None, sampler=None, version=None, seed=None, digest=None)
+    windows = sorted({row.label.window for row in used if row.label.window is not None})
+    return InputLabel(
+        type=kind,
+        window="each iteration" if kind == ITERATION else ", ".join(windows) or None,
+        sampler=choice.sampler,
+        version=sampler_named(choice.sampler).version,
+        seed=choice.seed,
+        digest=None,
+    )
+
+
+def _is_drawn_by(row: ProfileRow, choice: InputChoice) -> bool:
+    """Whether a row was measured as this sampler drew it, whatever its input is."""
+    label, version = row.label, sampler_named(choice.sampler).version
+    drawn = (label.sampler, label.version, label.seed, label.padding)
+    return drawn == (choice.sampler, version, choice.seed, choice.padding)
+
+
+def _drawn_otherwise(kind: str, rows: list[ProfileRow], choice: InputChoice) -> Reason:
+    """Rows of one token may be drawn alike by several samplers; a rung still rests on one sampler."""
+    version = sampler_named(choice.sampler).version
+    wanted = f"{choice.sampler} v{version}, seed {choice.seed}, padding {choice.padding}"
+    labels = [row.label for row in rows]
+    others = sorted({f"{one.sampler} v{one.version}, seed {one.seed}, padding {one.padding}" for one in labels})
+    return reason("SAMPLER_DIFFERS", f"{_words(kind)} inputs were measured as {'; '.join(others)}, not as {wanted}")
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def _rung_inputs(capture: CaptureFolder, aligned: dict[str, _Aligned | Reason]) -> dict[int, RungInput | Reason]:
+    """Two sides for each rung, or why there are none."""
+    exact, iteration, full = aligned[EXACT], aligned[ITERATION], aligned[FULL_RUN]
+
+    def against_served(one: _Aligned | Reason) -> RungInput | Reason:
+        if isinstance(one, Reason):
+            return one
+        conditions = condition_rows(capture.record.conditions, one.facts)
+        return RungInput(TwoSides(one.work), conditions, one.label, one.launch_mode_recorded)
+
+    def between() -> RungInput | Reason:
+        if isinstance(iteration, Reason) or isinstance(full, Reason):
+            return iteration if isinstance(iteration, Reason) else full  # type: ignore[return-value]
+        recorded = full.launch_mode_recorded and iteration.launch_mode_recorded
+        conditions = between_rows(iteration.facts, full.facts)
+        return RungInput(TwoSides(full.work, iteration.work), conditions, full.label, recorded)
+
+    first = against_served(exact)
+    return {1: first, 2: first, 3: against_served(iteration), 4: between(), 5: against_served(full)}
 
 
 def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def _served(capture: CaptureFolder) -> ServedWork:
-    """The capture's invocations as the left side."""
-    invocations = capture.invocations
-    ranks = {rank.rank: rank for rank in capture.record.topology.ranks}
-    match = [
-        record_digest(match_key(capture, ranks[row["rank"]], row))
-        if row["routed_status"] == ROUTED and row["executed_rows"]
-        else None
-        for row in invocations.select("rank", "executed_rows", "routed_digest", "routed_status").iter_rows(named=True)
-    ]
-    modes = capture.iterations.select("iteration", "rank", pl.col("launch_mode").alias("served_mode"))
-    status = pl.col("routed_status")
-    rows = invocations.join(modes, on=["iteration", "rank"], how="left", maintain_order="left").select(
-        "iteration",
-        "layer",
-        "rank",
-        "busy_ns",
-        zero_tokens=pl.col("timing_status") == ZERO_TOKENS,
-        timing_code=pl.when(pl.col("timing_status").is_in([CLOSED, ZERO_TOKENS]))
-        .then(None)
-        .otherwise(pl.col("timing_reason_code")),
-        routed_code=pl.when(status == ROUTED)
-        .then(None)
-        .when(status == ROUTED_PARTIAL)
-        .then(pl.lit("ROUTED_ROWS_PARTIAL"))
-        .otherwise(pl.lit("NO_EXACT_INPUT")),
-        launch_mode=pl.col("served_mode"),
-        match=pl.Series(match, dtype=pl.String),
-        kernels_digest=pl.col("kernels_digest"),
-    )
-    missing = [rank for rank in ranks.values() if not rank.recorded]
-    text = "".join(f" (rank {rank.rank} missing: {rank.why_missing})" for rank in missing)
-    return ServedWork(rows, capture.record.topology.world_size, _loose_kernels(capture), text)
-
-
-def _loose_kernels(capture: CaptureFolder) -> tuple[Unmatched, ...]:
-    """Kernels of the subject that belong to no invocation: outside every iteration, or in one that did not close."""
-    found = [
-        Unmatched(
-            side="left", what=f"kernels: {finding.sentence}", why="OUTSIDE_ITERATIONS", num=finding.num, ns=finding.ns
-        )
-        for finding in capture.record.findings
-        if finding.code == "SUBJECT_OUTSIDE_ITERATIONS"
-    ]
-    lost = capture.iterations.filter(pl.col("unattributed_ns") > 0)
-    found += [
-        Unmatched(
-            side="left", what=f"kernels of iteration {iteration}, rank {rank}", why=code or "STRAY_KERNEL", num=1, ns=ns
-        )
-        for iteration, rank, code, ns in lost.select("iteration", "rank", "reason_code", "unattributed_ns").iter_rows()
-    ]
-    return tuple(found)
-
-
 def _measured(rows: list[ProfileRow], samples: pl.DataFrame) -> MeasuredWork:
-    """Exact, measured rows of the database as the right side."""
-    exact = [row for row in rows if row.key.match.input_type == "exact" and row.status == "MEASURED"]
+    """Measured rows as the right side."""
     table = pl.DataFrame(
         {
-            "row_id": [row.row_id for row in exact],
-            "match": [record_digest(row.key.match) for row in exact],
-            "launch_mode": [row.key.setting.launch_mode for row in exact],
-            "cache_state": [_fact(row.key.setting.conditions, _CACHE_STATE) for row in exact],
+            "row_id": [row.row_id for row in rows],
+            "match": [record_digest(row.key.match) for row in rows],
+            "launch_mode": [row.key.setting.launch_mode for row in rows],
+            "cache_state": [_fact(row.key.setting.conditions, "cache_state") for row in rows],
+            "co_running": [_fact(row.key.setting.conditions, "co_running") for row in rows],
         },
-        schema={"row_id": pl.Int64, "match": pl.String, "launch_mode": pl.String, "cache_state": pl.String},
+        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String),
     )
-    wanted = samples.select("row_id", "pass_id", "iteration", "layer", "busy_ns", "kernels_digest")
+    wanted = samples.select("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
     return MeasuredWork(table, wanted.filter(pl.col("row_id").is_in(table["row_id"].to_list())))
 
 
@@ -171,8 +246,15 @@ def _fact(facts: Facts, name: str) -> str | None:
     return facts[name].value if name in facts else None
 
 
-def _distinct_facts(rows: list[ProfileRow]) -> list[Facts]:
-    return list({record_digest(row.key.setting.conditions): row.key.setting.conditions for row in rows}.values())
+def _distinct_facts(store: _Store, used: list[ProfileRow]) -> list[Facts]:
+    """Distinct conditions the rows were measured under: their own, and what was read around their passes."""
+    settings = {row.row_id: row.key.setting.conditions for row in used}
+    pairs = store.samples.filter(pl.col("row_id").is_in(list(settings))).select("row_id", "pass_id").unique()
+    found: dict[str, Facts] = {}
+    for row_id, pass_id in pairs.sort("row_id", "pass_id").iter_rows():
+        facts = settings[row_id] | pass_conditions(store.passes[pass_id])
+        found.setdefault(record_digest(facts), facts)
+    return list(found.values())
 
 
 def _launch_modes_recorded(capture: CaptureFolder, used: list[ProfileRow]) -> bool:
@@ -187,63 +269,3 @@ def _measurement_digest(used: list[ProfileRow], samples: pl.DataFrame) -> str:
         "row_id", "pass_id", "ordinal", "iteration", "layer", "rank", "busy_ns", "kernels_digest"
     )
     return record_digest([[keys[row[0]], *row[1:]] for row in rows.iter_rows()])
-
-
-def _notes(capture: CaptureFolder, work: Alignment) -> tuple[str, ...]:
-    notes = ["one serving capture: serving variation is not included in any interval"]
-    both = (work.left_rank >= 0) & (work.right_rank >= 0) & work.covered
-    if capture.record.topology.world_size > 1 and both.any():
-        same = int((work.left_rank == work.right_rank)[both].sum())
-        notes.append(f"same critical rank on both sides in {same} of {int(both.sum())} invocations")
-    if capture.record.partial:
-        notes.append("the capture is partial: a declared rank was not recorded")
-    notes += [f"{finding.code}: {finding.num} {finding.sentence}" for finding in capture.record.findings]
-    return tuple(notes)
-
-
-def _tables(work: Alignment, settings: Settings) -> dict[str, pl.DataFrame]:
-    """Row tables of the report."""
-    right, known, covered = work.right_each_ns(), pl.Series(work.left_known), pl.Series(work.covered)
-    diff = right - work.left_ns
-    beyond = np.abs(diff) > settings.invocation_tolerance_ratio * work.left_ns
-    base = pl.DataFrame(
-        {
-            "iteration": pl.Series(work.iteration, dtype=pl.Int32),
-            "layer": pl.Series(work.layer, dtype=pl.Int32),
-            "covered": covered,
-            "reason_code": pl.Series([code or None for code in work.why], dtype=pl.String),
-            "left_ns": pl.Series(work.left_ns),
-            "right_ns": pl.Series(right),
-            "diff_ns": pl.Series(diff),
-            "left_critical_rank": pl.Series(work.left_rank, dtype=pl.Int32),
-            "right_critical_rank": pl.Series(work.right_rank, dtype=pl.Int32),
-            "beyond_invocation_tolerance": pl.Series(beyond),
-            "kernels_differ": pl.Series(work.kernels_differ),
-            "launch_mode_differs": pl.Series(work.launch_mode_differs),
-        }
-    )
-    right_only = ("right_ns", "diff_ns", "beyond_invocation_tolerance", "right_critical_rank")
-    rows = base.with_columns(
-        [pl.when(covered).then(pl.col(name)).otherwise(None).alias(name) for name in right_only]
-        + [pl.when(known).then(pl.col(name)).otherwise(None).alias(name) for name in ("left_ns", "left_critical_rank")]
-    ).with_columns(pl.when(pl.col("right_critical_rank") >= 0).then(pl.col("right_critical_rank")).otherwise(None))
-    rank_rows = work.rank_rows.select(pl.col(name).cast(dtype) for name, dtype in RANK_ROWS.columns.items())
-    whole = pl.Series(complete_iterations(work))
-    iterations = (
-        rows.with_columns(whole=whole)
-        .group_by("iteration")
-        .agg(
-            covered=pl.col("whole").all(),
-            num_layers=pl.len().cast(pl.Int32),
-            **{name: pl.col(name).sum() for name in ("left_ns", "right_ns", "diff_ns")},
-        )
-        .with_columns(
-            [
-                pl.when("covered").then(pl.col(name)).otherwise(None).alias(name)
-                for name in ("left_ns", "right_ns", "diff_ns")
-            ]
-        )
-        .with_columns(relative_ratio=pl.when(pl.col("left_ns") > 0).then(pl.col("diff_ns") / pl.col("left_ns")))
-        .sort("iteration")
-    )
-    return {INVOCATION_ROWS.name: rows, RANK_ROWS.name: rank_rows, ITERATION_ROWS.name: iterations}

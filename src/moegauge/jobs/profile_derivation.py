@@ -12,15 +12,15 @@ from moegauge import errors
 from moegauge.adapters.profile_db import Sample
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.capture_tables import ROUTED
-from moegauge.evidence.digest import expert_map_digest
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
+from moegauge.jobs.profile_specs import exact_match
 from moegauge.kernels.attribution import Plan
 from moegauge.kernels.registry import kernel_kind
 from moegauge.kernels.scopes import ScopeTags, annotation_tags
 from moegauge.kernels.trace import Trace
 from moegauge.records.identity import RankIdentity
 from moegauge.records.measurement import CONDITIONS, LIMITS, Fact, LaunchMode
-from moegauge.records.profile import MatchKey, ProfileKey, Setting, Subject
+from moegauge.records.profile import InputLabel, ProfileKey, Setting
 
 _SERVING_TAGS = frozenset({"iteration", "moe"})
 _SAMPLE_COLUMNS = (
@@ -29,10 +29,8 @@ _SAMPLE_COLUMNS = (
     "device",
     "busy_ns",
     "span_ns",
-    "gap_ns",
     "foreign_ns",
     "num_kernels",
-    "kernels_digest",
 )
 
 
@@ -85,7 +83,8 @@ def by_rank(traces: Mapping[str, Trace], capture: CaptureFolder) -> dict[int, st
                 remedy="Give each rank's trace once.",
             )
         found[rank] = name
-    recorded = {rank.rank for rank in capture.record.topology.ranks if rank.recorded}
+    exact = capture.invocations.filter((pl.col("routed_status") == ROUTED) & (pl.col("executed_rows") > 0))
+    recorded = set(exact["rank"].to_list())
     if recorded - found.keys():
         raise errors.Incomplete(
             where=", ".join(traces),
@@ -125,7 +124,7 @@ def derive_samples(capture: CaptureFolder, rank: int, trace: Trace, labels: Repl
     _refuse_open(found, trace, wanted.height)
     rows = found.rows.drop("executed_rows", "variant", "attribution", "stream", "start_ns")
     rows = rows.join(wanted.select("iteration", "layer", "executed_rows", "routed_digest"), on=["iteration", "layer"])
-    return RankSamples(_samples(capture, identity, trace, labels, rows), tag)
+    return RankSamples(_samples(capture, identity, found, labels, rows), tag)
 
 
 def _replay_tags(trace: Trace, wanted: str | None) -> tuple[ScopeTags, str]:
@@ -162,53 +161,20 @@ def _refuse_open(found: AttributedTrace, trace: Trace, num_wanted: int) -> None:
 
 
 def _samples(
-    capture: CaptureFolder, identity: RankIdentity, trace: Trace, labels: ReplayLabels, rows: pl.DataFrame
+    capture: CaptureFolder, identity: RankIdentity, found: AttributedTrace, labels: ReplayLabels, rows: pl.DataFrame
 ) -> list[Sample]:
+    trace = found.trace
     conditions = _conditions(trace, labels.declared)
     samples = []
     for row in rows.sort("iteration", "layer").iter_rows(named=True):
         mode = _launch_mode(row["launch_mode"], labels.launch_mode, trace)
         key = ProfileKey(
-            match=match_key(capture, identity, row), setting=Setting(launch_mode=mode, conditions=conditions)
+            match=exact_match(capture, identity, row["executed_rows"], row["routed_digest"]),
+            setting=Setting(launch_mode=mode, conditions=conditions),
         )
-        samples.append(Sample(key, {name: row[name] for name in _SAMPLE_COLUMNS} | {"rank": identity.rank}))
+        columns = {name: int(row[name]) for name in _SAMPLE_COLUMNS} | {"rank": identity.rank}
+        samples.append(Sample(key, InputLabel(), columns, found.kernel_names[row["kernels_digest"]]))
     return samples
-
-
-def match_key(capture: CaptureFolder, identity: RankIdentity, row: Mapping[str, object]) -> MatchKey:
-    """The key that selects isolated rows for one rank invocation of a capture.
-
-    Args:
-        capture: the capture.
-        identity: the rank.
-        row: ``executed_rows`` and ``routed_digest`` of the invocation.
-    """
-    record = capture.record
-    rows, digest = row["executed_rows"], row["routed_digest"]
-    if not isinstance(rows, int) or not isinstance(digest, str) or identity.num_local_experts is None:
-        raise errors.MisuseError(
-            where=f"rank {identity.rank}",
-            expected="an invocation whose routed rows were recorded",
-            found="none",
-            remedy="Only exact inputs have an exact key.",
-        )
-    subject = Subject(
-        kernel_kind=record.kernel.kind,
-        backend=record.kernel.backend,
-        numeric_format=record.kernel.numeric_format,
-        shape=record.model,
-        tp_size=record.topology.tp_size,
-        ep_size=record.topology.ep_size,
-        dp_size=record.topology.dp_size,
-        num_local_experts=identity.num_local_experts,
-        expert_map_digest=expert_map_digest(identity.expert_map),
-    )
-    return MatchKey(
-        subject=subject,
-        executed_rows=rows,
-        input_type="exact",
-        input_digest=digest,
-    )
 
 
 def _launch_mode(seen: str | None, declared: str | None, trace: Trace) -> LaunchMode | None:

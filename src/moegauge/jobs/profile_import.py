@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moegauge import errors
+from moegauge import __version__, errors
 from moegauge.adapters.compression import unpacked
-from moegauge.adapters.profile_db import Artifact, open_profile_db, pass_record
+from moegauge.adapters.profile_db import Artifact, now, open_profile_db
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.evidence.capture_folder import open_capture
-from moegauge.evidence.digest import bytes_digest
+from moegauge.evidence.digest import bytes_digest, record_digest
 from moegauge.evidence.store import read_bytes
 from moegauge.jobs.profile_derivation import RankSamples, ReplayLabels, by_rank, derive_samples
 from moegauge.jobs.progress import Progress, silent
+from moegauge.records.profile import PassRecord
 
 MAX_TRACE_BYTES = 1 << 30
 
@@ -65,14 +66,20 @@ def import_replay(
         Artifact(name=Path(name).name, data=raw[name], content_digest=bytes_digest(content[name]))
         for name in ranks.values()
     ]
-    record = pass_record(
-        capture_digest=folder.digest,
+    record = PassRecord(
+        source="import",
+        capture_digest=folder.raw_digest,
+        runner=None,
         tag=derived[0].tag,
         launch_mode=labels.launch_mode,
         declared=labels.declared,
+        facts={},
+        tool_version=__version__,
+        recorded_at=now(),
         traces={str(rank): bytes_digest(raw[name]) for rank, name in ranks.items()},
     )
     with open_profile_db(db, create=True) as database:
         samples = [sample for rank_samples in derived for sample in rank_samples.samples]
-        number, num_rows = database.add_pass(record, artifacts, samples)
+        number = database.add_pass(record, artifacts, samples)
+    num_rows = len({record_digest(sample.key) for sample in samples})
     return ImportedPass(number, num_rows, len(samples), derived[0].tag)

@@ -1,54 +1,41 @@
 """moegauge verify: derive every number again from raw files, and name whatever differs.
 
-A capture is derived again from its raw/ folder, a profile database from the raw traces inside it, a report from the
-capture and the database it links to. Digests that were all refreshed after an edit do not help: the raw files
-disagree with the edited row.
+A capture is derived again from its raw/ folder, a report from the capture and the profile database it links to, whose
+samples are derived again as verify_measurements does it. Digests that were all refreshed after an edit do not help:
+the raw files disagree with the edited row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
 from moegauge import errors
-from moegauge.adapters.profile_db import PassRecord, ProfileDb, open_profile_db
-from moegauge.adapters.traces.kineto import parse_kineto
-from moegauge.evidence.capture_folder import RAW_NAME, CaptureFolder, open_capture
+from moegauge.adapters.profile_db import open_profile_db
+from moegauge.adapters.profile_schema import is_sqlite
+from moegauge.evidence.capture_folder import RAW_NAME, open_capture
 from moegauge.evidence.capture_folder import RECORD_NAME as CAPTURE_RECORD
-from moegauge.evidence.digest import file_digest, record_digest
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
 from moegauge.evidence.report_folder import TABLES
-from moegauge.evidence.store import file_differences, read_record
+from moegauge.evidence.store import describe_files, file_differences, head_differences, head_files, read_record
 from moegauge.evidence.tables import TableSchema, first_difference, read_table
 from moegauge.jobs.align import with_table_digests
 from moegauge.jobs.capture_derivation import derive
 from moegauge.jobs.capture_import import capture_record
 from moegauge.jobs.ladder_derivation import derive_ladder
-from moegauge.jobs.profile_derivation import ReplayLabels, derive_samples
 from moegauge.jobs.progress import Progress, silent
+from moegauge.jobs.verification import Verification
+from moegauge.jobs.verify_measurements import differing_samples
 from moegauge.records.comparison import LadderReport
 from moegauge.records.schema import Record
 
-_SAMPLE = ("busy_ns", "span_ns", "gap_ns", "foreign_ns", "num_kernels", "device", "kernels_digest", "key")
+_Outcome = tuple[list[str], list[str]]
+"""What was checked, and what differs."""
 
-
-@dataclass(frozen=True)
-class Verification:
-    """What was derived again, and what differs.
-
-    Attributes:
-        path: what was verified. kind: capture or report.
-        checked: one line a kind of number, with how many.
-        differences: one sentence each, naming file and row; empty where everything was derived again.
-    """
-
-    path: str
-    kind: str
-    checked: tuple[str, ...]
-    differences: tuple[str, ...]
+_DeriveAgain = Callable[[Path, Progress], _Outcome]
 
 
 def verify(path: Path, *, progress: Progress = silent) -> Verification:
@@ -56,14 +43,19 @@ def verify(path: Path, *, progress: Progress = silent) -> Verification:
 
     Raises:
         EvidenceError: the folder cannot be read at all.
-        MisuseError: neither a capture nor a report.
+        MisuseError: neither a capture nor a report (a profile database has a verb of its own).
     """
-    if (path / CAPTURE_RECORD).is_file():
-        checked, differences = _capture(path, progress)
-        return Verification(str(path), "capture", tuple(checked), tuple(differences))
-    if (path / REPORT_RECORD).is_file():
-        checked, differences = _report(path, progress)
-        return Verification(str(path), "report", tuple(checked), tuple(differences))
+    for name, kind, derive_again in ((CAPTURE_RECORD, "capture", _capture), (REPORT_RECORD, "report", _report)):
+        if (path / name).is_file():
+            checked, differences = _with_head(path, name, derive_again, progress)
+            return Verification(str(path), kind, tuple(checked), tuple(differences))
+    if is_sqlite(path):
+        raise errors.MisuseError(
+            where=str(path),
+            expected="a capture or report folder",
+            found="a profile database, which is verified against the capture whose inputs were measured",
+            remedy=f"moegauge profile verify {path} --capture CAPTURE",
+        )
     raise errors.MisuseError(
         where=str(path),
         expected=f"a folder with {CAPTURE_RECORD} or {REPORT_RECORD}",
@@ -72,13 +64,27 @@ def verify(path: Path, *, progress: Progress = silent) -> Verification:
     )
 
 
-def _capture(path: Path, progress: Progress) -> tuple[list[str], list[str]]:
+def _with_head(path: Path, name: str, derive_again: _DeriveAgain, progress: Progress) -> _Outcome:
+    """Hold the head against its digest; one that was changed but can be read may still lead nowhere."""
+    changed = head_differences(path, name)
+    try:
+        checked, differences = derive_again(path, progress)
+    except errors.MoegaugeError as error:
+        if not changed or error.where == str(path / name):
+            raise
+        return [], [*changed, f"{name}: nothing could be derived from it: {error}"]
+    return checked, [*changed, *differences]
+
+
+def _capture(path: Path, progress: Progress) -> _Outcome:
     """Digests first; then, unless raw files themselves changed, everything from raw/."""
     folder = open_capture(path)
     record = folder.record
-    head = frozenset({CAPTURE_RECORD})
-    differences = file_differences(path, record.files, leave_out=head)
+    differences = file_differences(path, record.files, leave_out=head_files(CAPTURE_RECORD))
+    changed = {line.partition(": ")[0] for line in differences}
     checked = [f"{len(record.files)} file digests"]
+    if any(name.startswith(f"{RAW_NAME}/") for name in changed):
+        return checked, [*differences, f"nothing was derived again: {RAW_NAME}/ is not what was recorded"]
     try:
         derived = derive(path / RAW_NAME, kind_name=record.kernel.kind, partial=record.partial, progress=progress)
     except errors.EvidenceError as error:
@@ -88,11 +94,13 @@ def _capture(path: Path, progress: Progress) -> tuple[list[str], list[str]]:
     for schema in folder.schemas():
         rows = derived.tables[schema.name]
         checked.append(f"{rows.height} rows of {schema.name}")
-        differences += _table_differences(path, schema, rows)
+        if f"{schema.name}.parquet" not in changed:
+            differences += _table_differences(path, schema, rows)
     return checked, differences
 
 
 def _table_differences(path: Path, schema: TableSchema, rows: pl.DataFrame) -> list[str]:
+    """Rows that differ, of a table whose bytes are those that were recorded (others are not worth parsing)."""
     try:
         return first_difference(schema, read_table(path / f"{schema.name}.parquet", schema), rows)
     except errors.EvidenceError as error:
@@ -118,84 +126,45 @@ def _differences(one: object, other: object, path: str) -> list[str]:
     return [] if one == other else [f"{path}: recorded {one!r}, derived {other!r}"]
 
 
-def _report(path: Path, progress: Progress) -> tuple[list[str], list[str]]:
+def _report(path: Path, progress: Progress) -> _Outcome:
     report = read_record(path / REPORT_RECORD, LadderReport)
     capture_path = (path / report.evidence.capture.path).parent
     database_path = path / report.evidence.measurements.path
-    checked, differences = _capture(capture_path, progress)
+    files = _report_files(path, report)
+    checked, differences = _with_head(capture_path, CAPTURE_RECORD, _capture, progress)
     differences = [f"{report.evidence.capture.path}: {line}" for line in differences]
     folder = open_capture(capture_path)
     with open_profile_db(database_path) as database:
-        num, lines = _measurements(folder, database, progress)
-        checked.append(f"{num} isolated samples")
+        samples, lines = differing_samples(folder, database, progress)
+        checked += samples
         differences += [f"{report.evidence.measurements.path}: {line}" for line in lines]
         if differences:
-            return checked, [*differences, "the report was not derived again: its evidence differs"]
+            return checked, [*files, *differences, "the report was not derived again: its evidence differs"]
         derived = derive_ladder(folder, database, report.settings, report_folder=path)
     again = msgspec.structs.replace(
-        with_table_digests(derived.report, report.evidence.tables), tool_version=report.tool_version
+        with_table_digests(derived.report, report.evidence.tables),
+        tool_version=report.tool_version,
+        capture_name=report.capture_name,
     )
-    differences = [f"{REPORT_RECORD} {line}" for line in _record_differences(report, again)]
+    differences = [*files, *(f"{REPORT_RECORD} {line}" for line in _record_differences(report, again))]
+    changed = {line.partition(": ")[0] for line in files}
     checked.append(f"{len(report.rungs)} rungs")
     for schema in TABLES:
         checked.append(f"{derived.tables[schema.name].height} rows of {schema.name}")
-        differences += _table_differences(path, schema, derived.tables[schema.name])
-    differences += _report_files(path, report)
+        if f"{schema.name}.parquet" not in changed:
+            differences += _table_differences(path, schema, derived.tables[schema.name])
     return checked, differences
 
 
 def _report_files(path: Path, report: LadderReport) -> list[str]:
-    return [
-        f"{name}: changed (recorded {digest}, found {file_digest(path / name)})"
-        for name, digest in sorted(report.evidence.tables.items())
-        if (path / name).is_file() and file_digest(path / name) != digest
+    """One sentence for each file of a report folder that is missing, not recorded or changed."""
+    present = {name: found.digest for name, found in describe_files(path, leave_out=head_files(REPORT_RECORD)).items()}
+    recorded = report.evidence.tables
+    expected = {f"{schema.name}.parquet" for schema in TABLES}
+    lines = [f"{name}: recorded but missing" for name in sorted((recorded.keys() | expected) - present.keys())]
+    lines += [f"{name}: not recorded" for name in sorted((present.keys() | expected) - recorded.keys())]
+    return lines + [
+        f"{name}: changed (recorded {recorded[name]}, found {present[name]})"
+        for name in sorted(recorded.keys() & present.keys())
+        if recorded[name] != present[name]
     ]
-
-
-def _measurements(capture: CaptureFolder, database: ProfileDb, progress: Progress) -> tuple[int, list[str]]:
-    """Derive every sample of passes over this capture again from the raw traces in the database."""
-    keys = {row.row_id: record_digest(row.key) for row in database.rows(capture.record.kernel.kind)}
-    stored = database.samples().with_columns(
-        key=pl.col("row_id").replace_strict(keys, default=None, return_dtype=pl.String)
-    )
-    passes = {number: one for number, one in database.passes().items() if one.capture_digest == capture.digest}
-    lines: list[str] = []
-    total = 0
-    for done, (number, record) in enumerate(passes.items()):
-        progress(f"deriving pass {number} again", done, len(passes))
-        mine = stored.filter(pl.col("pass_id") == number)
-        total += mine.height
-        try:
-            lines += _sample_differences(number, mine, _derived_samples(capture, database, record))
-        except errors.EvidenceError as error:
-            lines.append(f"pass {number}: cannot be derived again: {error}")
-    others = stored.filter(~pl.col("pass_id").is_in(list(passes)))
-    if others.height:
-        lines.append(
-            f"{others.height} samples of passes over another capture ({sorted(set(others['pass_id'].to_list()))})"
-        )
-    return total, lines
-
-
-def _derived_samples(capture: CaptureFolder, database: ProfileDb, record: PassRecord) -> pl.DataFrame:
-    labels = ReplayLabels(record.tag, record.launch_mode, record.declared)
-    rows = []
-    for rank, digest in record.traces.items():
-        name, data = database.artifact(digest)
-        derived = derive_samples(capture, int(rank), parse_kineto(data, source=name), labels)
-        rows += [sample.columns | {"key": record_digest(sample.key)} for sample in derived.samples]
-    return pl.DataFrame(rows)
-
-
-def _sample_differences(number: int, stored: pl.DataFrame, derived: pl.DataFrame) -> list[str]:
-    place = ["iteration", "layer", "rank"]
-    both = stored.join(derived, on=place, how="full", suffix="__derived", coalesce=True).sort(place)
-    lines = []
-    for column in _SAMPLE:
-        changed = both.filter(pl.col(column).ne_missing(pl.col(f"{column}__derived"))).head(5)
-        lines += [
-            f"pass {number}, iteration {row['iteration']}, layer {row['layer']}, rank {row['rank']}: {column} recorded "
-            f"{row[column]}, derived {row[f'{column}__derived']}"
-            for row in changed.to_dicts()
-        ]
-    return lines

@@ -16,10 +16,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from moegauge.kernels import open_iterations
 from moegauge.kernels.classification import Claimed, classify
-from moegauge.kernels.registry import InvocationShape, KernelKind, Variant
+from moegauge.kernels.registry import KernelKind, Variant
 from moegauge.kernels.scopes import ScopeTags, op_scopes
-from moegauge.kernels.trace import NONE, OpKind, Trace
+from moegauge.kernels.sequences import StreamOrder
+from moegauge.kernels.trace import NONE, Trace
 from moegauge.records.capture import Finding
 from moegauge.records.decision import Reason, reason
 
@@ -105,12 +107,8 @@ class _Attributor:
     def __init__(self, trace: Trace, kind: KernelKind, plan: Plan, tags: ScopeTags) -> None:
         self.trace, self.kind, self.plan, self.tags = trace, kind, plan, tags
         ops = trace.ops
-        self.place = _places(trace)
-        self.scopes = op_scopes(trace, tags, launch=ops.launch, place=self.place, moment=ops.start_ns)
-        self.roles = _role_masks(trace, kind)[ops.name]
-        self.roles[ops.kind != OpKind.KERNEL] = 0
-        self.bit = {role.name: np.int64(1 << index) for index, role in enumerate(kind.roles)}
-        self.order = np.lexsort((ops.end_ns, ops.start_ns, self.place))
+        self.streams = StreamOrder(trace, kind)
+        self.scopes = op_scopes(trace, tags, launch=ops.launch, place=self.streams.place, moment=ops.start_ns)
         self.invocation = np.full(len(ops), NONE, dtype=np.int64)
         self.how = np.full(len(ops), NONE, dtype=np.int64)
         self.role_of = np.full(len(ops), NONE, dtype=np.int64)
@@ -118,7 +116,7 @@ class _Attributor:
         self.findings: list[Finding] = list(trace.findings)
 
     def run(self) -> Attribution:
-        cores = self._cores()
+        cores = self.streams.cores()
         core_iteration = self._core_iterations(cores)
         self._mark_invalid()
         self._assign(cores, core_iteration)
@@ -129,9 +127,9 @@ class _Attributor:
         found = classify(
             self.trace,
             self.kind,
-            Claimed(self.invocation, self.role_of, given_up | self._exclusive()),
-            place=self.place,
-            order=self.order,
+            Claimed(self.invocation, self.role_of, given_up | self.streams.exclusive()),
+            place=self.streams.place,
+            order=self.streams.order,
         )
         iteration[found.following] = iteration[found.followed]
         return Attribution(
@@ -144,34 +142,13 @@ class _Attributor:
             variant=[v.name if v else "" for v in self.variants],
             unavailable=self.unavailable,
             launched_by_graph=self._launched_by_graph(),
-            outside_iterations=np.flatnonzero((iteration == NONE) & self._exclusive()),
+            outside_iterations=np.flatnonzero((iteration == NONE) & self.streams.exclusive()),
             findings=tuple(self.findings),
         )
 
-    def _window(self, positions: Int64Array, names: tuple[str, ...]) -> BoolArray:
-        """Whether the operations at positions, positions+1, ... of the stream order play the named roles."""
-        good = (positions >= 0) & (positions + len(names) <= len(self.order))
-        safe = np.where(good, positions, 0)
-        place = self.place[self.order[safe]] if len(self.order) else safe
-        for offset, name in enumerate(names):
-            index = self.order[np.minimum(safe + offset, len(self.order) - 1)]
-            good &= (self.roles[index] & self.bit[name]) != 0
-            good &= self.place[index] == place
-        return good
-
-    def _cores(self) -> Int64Array:
-        """Positions in stream order where a core begins, ordered by start time. [num_cores]"""
-        positions = np.flatnonzero(self._window(np.arange(len(self.order), dtype=np.int64), self.kind.core))
-        starts = self.trace.ops.start_ns[self.order[positions]] if len(positions) else positions
-        return positions[np.argsort(starts, kind="stable")]
-
-    def _members(self, cores: Int64Array) -> Int64Array:
-        """Operation indices of each core: [num_cores, len(core)]."""
-        return self.order[cores[:, None] + np.arange(len(self.kind.core))] if len(cores) else np.zeros((0, 1), np.int64)
-
     def _core_iterations(self, cores: Int64Array) -> Int64Array:
         """Iteration of each core, NONE where no annotation holds any of its kernels. [num_cores]"""
-        found = self.scopes.iteration[self._members(cores)]
+        found = self.scopes.iteration[self.streams.members(cores)]
         highest: Int64Array = found.max(axis=1, initial=NONE)
         lowest = np.where(found == NONE, np.iinfo(np.int64).max, found).min(axis=1, initial=np.iinfo(np.int64).max)
         for iteration in np.unique(found[(highest != NONE) & (lowest != highest)]):
@@ -196,7 +173,12 @@ class _Attributor:
     def _assign(self, cores: Int64Array, core_iteration: Int64Array) -> None:
         """Give the cores of each iteration to its layers in order, then check prefix and annotations."""
         plan = self.plan
-        self.variants = _expected_variants(self.kind, plan)
+        self.variants = self.kind.expected(
+            plan.executed_rows.tolist(),
+            top_k=plan.top_k,
+            num_experts=plan.num_experts,
+            has_expert_map=plan.has_expert_map,
+        )
         marked = bool((self.scopes.iteration != NONE).any())
         for iteration in np.unique(plan.iteration):
             entries = np.flatnonzero(plan.iteration == iteration)
@@ -204,31 +186,27 @@ class _Attributor:
             if len(mine) == len(entries):
                 self._claim(int(iteration), entries, mine)
             elif not marked:
-                self._fail(int(iteration), "NO_ITERATION_MARKERS", _no_markers(len(cores), len(entries)))
-            elif not len(mine):
-                self._fail(int(iteration), *_nothing_in_iteration(self, int(iteration)))
+                self._fail(int(iteration), *open_iterations.not_marked_at_all(len(cores), len(entries)))
+            elif len(mine):
+                self._fail(int(iteration), *open_iterations.does_not_divide(self.kind, len(mine), len(entries)))
+            elif iteration in self.scopes.iteration:
+                self._fail(int(iteration), *open_iterations.no_kernels(self.trace, self.kind))
             else:
-                self._fail(
-                    int(iteration),
-                    "PATTERN_DOES_NOT_DIVIDE",
-                    f"pattern does not divide: {len(mine)} complete sequences ({' '.join(self.kind.core)}) for "
-                    f"{len(entries)} layers",
-                )
+                self._fail(int(iteration), *open_iterations.not_marked())
 
     def _claim(self, iteration: int, entries: Int64Array, cores: Int64Array) -> None:
-        for name in {variant.name for index in entries if (variant := self.variants[index])}:
-            chosen = np.array([index for index in range(len(entries)) if _named(self.variants[entries[index]], name)])
-            variant = self.variants[entries[chosen[0]]]
-            assert variant is not None  # noqa: S101 - selected by its name
+        mine = [self.variants[index] for index in entries]
+        for variant in {variant.name: variant for variant in mine if variant is not None}.values():
+            chosen = np.flatnonzero([one is variant for one in mine])
             begin = cores[chosen] - len(variant.prefix)
-            good = self._window(begin, variant.prefix + self.kind.core)
+            good = self.streams.window(begin, variant.prefix + self.kind.core)
             for index in np.flatnonzero(~good):
-                self._fail(iteration, "GRAMMAR_MISMATCH", self._mismatch(entries[chosen[index]], variant, begin[index]))
+                self._fail(iteration, *self._mismatch(int(entries[chosen[index]]), variant, int(begin[index])))
             sequence = variant.prefix + self.kind.core
-            members = self.order[np.maximum(begin[good], 0)[:, None] + np.arange(len(sequence))]
+            members = self.streams.order[np.maximum(begin[good], 0)[:, None] + np.arange(len(sequence))]
             self._check_scopes(iteration, entries[chosen[good]], members)
             self.invocation[members] = entries[chosen[good]][:, None]
-            self.role_of[members] = [list(self.bit).index(role) for role in sequence]
+            self.role_of[members] = self.streams.role_indices(sequence)
         for index in entries:
             if self.variants[index] is None:
                 self._fail(
@@ -236,6 +214,13 @@ class _Attributor:
                     "GRAMMAR_MISMATCH",
                     f"layer {self.plan.layer[index]}: no variant of {self.kind.name} fits",
                 )
+
+    def _mismatch(self, entry: int, variant: Variant, begin: int) -> tuple[str, str]:
+        before = self.streams.order[max(begin, 0) : max(begin, 0) + len(variant.prefix)]
+        found = [self.trace.names[int(self.trace.ops.name[index])] for index in before]
+        return open_iterations.mismatch(
+            int(self.plan.layer[entry]), int(self.plan.executed_rows[entry]), variant, found
+        )
 
     def _check_scopes(self, iteration: int, entries: Int64Array, members: Int64Array) -> None:
         layer, layer_iteration = self.scopes.layer[members], self.scopes.layer_iteration[members]
@@ -254,32 +239,18 @@ class _Attributor:
         cut = ~known & known.any(axis=1)[:, None]
         self.how[members[cut]] = How.NEIGHBOURS
 
-    def _mismatch(self, entry: int, variant: Variant, begin: int) -> str:
-        names = self.trace.names
-        length = len(variant.prefix)
-        found = [names[int(self.trace.ops.name[i])][:60] for i in self.order[max(begin, 0) : max(begin, 0) + length]]
-        return (
-            f"layer {self.plan.layer[entry]} ({self.plan.executed_rows[entry]} rows) calls for {variant.name} "
-            f"({' '.join(variant.prefix) or 'no prefix'}) before the first gemm, found {found}"
-        )
-
     def _op_iterations(self, cores: Int64Array, core_iteration: Int64Array) -> Int64Array:
         """Iteration of every operation: its own scope's, or that of the invocation or core it belongs to."""
         iteration = self.scopes.iteration.copy()
-        members = self._members(cores)
+        members = self.streams.members(cores)
         if len(cores):
             iteration[members] = np.where(iteration[members] == NONE, core_iteration[:, None], iteration[members])
         claimed = self.invocation != NONE
         iteration[claimed] = self.plan.iteration[self.invocation[claimed]]
         return iteration
 
-    def _exclusive(self) -> BoolArray:
-        mask = sum(int(self.bit[role.name]) for role in self.kind.roles if role.exclusive)
-        exclusive: BoolArray = (self.roles & mask) != 0
-        return exclusive
-
     def _refuse_strays(self, iteration: Int64Array) -> None:
-        stray = self._exclusive() & (self.invocation == NONE)
+        stray = self.streams.exclusive() & (self.invocation == NONE)
         for one in np.unique(iteration[stray]):
             if one != NONE:
                 names = {self.trace.names[int(n)][:60] for n in self.trace.ops.name[stray & (iteration == one)]}
@@ -324,52 +295,3 @@ class _Attributor:
         total = np.bincount(self.invocation[mine], minlength=size)
         graphs = np.bincount(self.invocation[mine], weights=is_graph, minlength=size).astype(np.int64)
         return np.where(total == 0, NONE, np.where(graphs == total, 1, np.where(graphs == 0, 0, NONE)))
-
-
-def _places(trace: Trace) -> Int64Array:
-    """Index of each operation's (device, stream) in trace.streams."""
-    index = {stream: number for number, stream in enumerate(trace.streams)}
-    pairs = np.stack([trace.ops.device, trace.ops.stream])
-    unique, inverse = np.unique(pairs, axis=1, return_inverse=True)
-    numbers = np.array([index[(int(d), int(s))] for d, s in unique.T], dtype=np.int64)
-    return numbers[inverse.reshape(-1)] if len(numbers) else np.zeros(0, dtype=np.int64)
-
-
-def _role_masks(trace: Trace, kind: KernelKind) -> Int64Array:
-    """Bit mask of the roles each name can play. [num_names]"""
-    masks = np.zeros(len(trace.names), dtype=np.int64)
-    for index, role in enumerate(kind.roles):
-        for number, name in enumerate(trace.names):
-            if role.pattern.search(name):
-                masks[number] |= np.int64(1 << index)
-    return masks
-
-
-def _expected_variants(kind: KernelKind, plan: Plan) -> list[Variant | None]:
-    cache: dict[int, Variant | None] = {}
-    for rows in np.unique(plan.executed_rows):
-        shape = InvocationShape(
-            executed_rows=int(rows),
-            top_k=plan.top_k,
-            num_experts=plan.num_experts,
-            has_expert_map=plan.has_expert_map,
-        )
-        cache[int(rows)] = kind.variant(shape)
-    return [cache[int(rows)] for rows in plan.executed_rows]
-
-
-def _named(variant: Variant | None, name: str) -> bool:
-    return variant is not None and variant.name == name
-
-
-def _no_markers(num_cores: int, num_layers: int) -> str:
-    text = "the trace has no iteration annotations, and the whole trace is not one iteration"
-    if num_layers and num_cores and num_cores % num_layers == 0:
-        text += f"; {num_cores} sequences / {num_layers} layers = {num_cores // num_layers} iterations (inferred only)"
-    return text
-
-
-def _nothing_in_iteration(attributor: _Attributor, iteration: int) -> tuple[str, str]:
-    if iteration in attributor.scopes.iteration:
-        return "NO_KERNELS", "no complete sequence of the kernel kind lies in it"
-    return "ITERATION_NOT_MARKED", "the trace has no annotation for it"

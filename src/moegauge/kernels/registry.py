@@ -7,7 +7,7 @@ rows, its experts and whether it has an expert map; nothing is inferred from wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from moegauge import errors
@@ -87,6 +87,27 @@ class KernelKind:
     def variant(self, shape: InvocationShape) -> Variant | None:
         """The variant an invocation of this shape runs, or None where no condition holds."""
         return next((variant for variant in self.variants if variant.applies(shape)), None)
+
+    def expected(
+        self, executed_rows: Sequence[int], *, top_k: int, num_experts: int, has_expert_map: bool
+    ) -> list[Variant | None]:
+        """The variant of each of several invocations that differ in executed rows only."""
+        by_rows = {
+            rows: self.variant(
+                InvocationShape(executed_rows=rows, top_k=top_k, num_experts=num_experts, has_expert_map=has_expert_map)
+            )
+            for rows in set(executed_rows)
+        }
+        return [by_rows[rows] for rows in executed_rows]
+
+    def runs_in(self, kernel_names: Iterable[str]) -> bool:
+        """Whether the kernel every invocation begins its core with is among the names."""
+        anchor = next(role.pattern for role in self.roles if role.name == self.core[0])
+        return any(anchor.search(name) for name in kernel_names)
+
+    def not_seen(self, names: Iterable[str]) -> str:
+        """The sentence for a trace without the kind's kernels, with what it holds instead."""
+        return f"no kernel matched {self.name}; seen: {sorted({name[:60] for name in names})[:12]}"
 
 
 def kernel_kind(name: str) -> KernelKind:

@@ -118,3 +118,8 @@ class Trace:
     device_scopes: Scopes
     streams: list[tuple[int, int]]
     findings: tuple[Finding, ...]
+
+    def op_names(self, *, kernels_only: bool) -> list[str]:
+        """Names of the device operations, each once."""
+        chosen = self.ops.name[self.ops.kind == OpKind.KERNEL] if kernels_only else self.ops.name
+        return [self.names[index] for index in np.unique(chosen).tolist()]

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from moegauge.ladder.strata import Stratum, critical_by_pass, samples_by_pass, strata_of
+from moegauge.ladder.unused import unused_rows
 from moegauge.records.comparison import Unmatched
 from moegauge.timing.reduction import critical_rank
 
@@ -43,8 +45,8 @@ class MeasuredWork:
     """The right side.
 
     Attributes:
-        rows: row_id, match, launch_mode (null: not recorded), cache_state (null: not recorded).
-        samples: row_id, pass_id, iteration, layer, busy_ns, kernels_digest.
+        rows: row_id, match, launch_mode and cache_state (null: not recorded), co_running (null: nothing).
+        samples: row_id, pass_id, iteration, layer, rank, busy_ns, kernels_digest.
     """
 
     rows: pl.DataFrame
@@ -53,29 +55,16 @@ class MeasuredWork:
 
 @dataclass(frozen=True)
 class Choice:
-    """How rows are chosen where several match: ``as-served``, ``eager`` or ``graph``; a cache state or None."""
+    """How rows are chosen where several match.
+
+    Attributes:
+        launch_mode: as-served, eager or graph. cache_state: None for whichever is there.
+        co_running: what ran beside the kernel; None for nothing.
+    """
 
     launch_mode: str
     cache_state: str | None
-
-
-@dataclass(frozen=True)
-class Stratum:
-    """Invocations measured by one set of passes.
-
-    Attributes:
-        pass_ids: the passes.
-        members: int64 [n], indices into the alignment's invocations.
-        samples: int64 [num_passes, n], critical-rank time of each pass.
-    """
-
-    pass_ids: tuple[int, ...]
-    members: Int64Array
-    samples: Int64Array
-
-    def totals(self, chosen: BoolArray) -> Int64Array:
-        """Total of the chosen invocations, pass by pass. [num_passes]"""
-        return np.asarray(self.samples[:, chosen[self.members]].sum(axis=1), dtype=np.int64)
+    co_running: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +118,7 @@ class Alignment:
         return out
 
     def chosen_strata(self, chosen: BoolArray) -> list[Stratum]:
-        """Strata with at least one chosen invocation."""
+        """Strata that hold a chosen invocation."""
         return [stratum for stratum in self.strata if chosen[stratum.members].any()]
 
 
@@ -150,13 +139,12 @@ def align_work(served: ServedWork, measured: MeasuredWork, choice: Choice) -> Al
     )
     why = _why(rows, invocations.height, served.num_ranks)
     left = _left(rows, invocations.height)
-    samples = _sampled(rows.filter(pl.col("row_id").is_not_null()), measured.samples)
-    critical = _critical_by_pass(rows, samples)
+    samples = samples_by_pass(rows.filter(pl.col("row_id").is_not_null()), measured.samples)
+    critical = critical_by_pass(rows, samples)
     covered = _covered(rows, critical, why)
     means = samples.group_by("invocation", "rank").agg(
         pl.col("busy_ns").mean().round().cast(pl.Int64).alias("right_ns")
     )
-    strata = _strata(critical, covered)
     return Alignment(
         iteration=invocations["iteration"].to_numpy().astype(np.int64),
         layer=invocations["layer"].to_numpy().astype(np.int64),
@@ -169,21 +157,22 @@ def align_work(served: ServedWork, measured: MeasuredWork, choice: Choice) -> Al
         launch_mode_differs=_any_by_invocation(rows, _launch_mode_differs(), invocations.height) & covered,
         kernels_differ=_kernels_differ(rows, samples, invocations.height) & covered,
         match=_matches(rows, invocations.height),
-        strata=strata,
+        strata=strata_of(critical, covered),
         rank_rows=_rank_rows(rows, means, covered),
         row_ids=tuple(sorted(rows["row_id"].drop_nulls().unique().to_list())),
         left_unmatched_kernels=served.unmatched,
         missing_ranks_text=served.missing_ranks_text,
-        right_unmatched=_right_unmatched(rows, measured, served),
+        right_unmatched=unused_rows(rows, measured.rows, measured.samples, covered),
     )
 
 
 def _choose(served: pl.DataFrame, rows: pl.DataFrame, choice: Choice) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rank rows with exactly one fitting profile row, and the reason code of those with none or several."""
+    """Rank rows with one fitting profile row, and the reason code of those with none or several."""
     candidates = served.filter(pl.col("match").is_not_null()).select(*_RANK_ROW, "match", "launch_mode")
     found = candidates.join(rows.rename({"launch_mode": "row_launch_mode"}), on="match", how="inner")
     wanted = pl.col("launch_mode") if choice.launch_mode == "as-served" else pl.lit(choice.launch_mode)
     found = found.filter(pl.col("row_launch_mode").is_null() | wanted.is_null() | (pl.col("row_launch_mode") == wanted))
+    found = found.filter(pl.col("co_running").eq_missing(pl.lit(choice.co_running, dtype=pl.String)))
     if choice.cache_state is not None:
         found = found.filter(pl.col("cache_state") == choice.cache_state)
     known = pl.col("row_launch_mode").is_not_null()
@@ -235,36 +224,6 @@ def _left(rows: pl.DataFrame, num_invocations: int) -> _Left:
     return _Left(found.busy_ns, found.rank, found.num_ranks)
 
 
-def _sampled(chosen: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """One time a (rank row, pass): the sample taken for this very invocation, else the mean of the row's samples."""
-    joined = chosen.select("invocation", *_RANK_ROW, "row_id").join(samples, on="row_id", suffix="_source")
-    own = (pl.col("iteration") == pl.col("iteration_source")) & (pl.col("layer") == pl.col("layer_source"))
-    return (
-        joined.with_columns(own=own)
-        .group_by("invocation", "rank", "row_id", "pass_id")
-        .agg(
-            pl.when(pl.col("own").any())
-            .then(pl.col("busy_ns").filter(pl.col("own")).first())
-            .otherwise(pl.col("busy_ns").mean().round().cast(pl.Int64))
-            .alias("busy_ns"),
-            pl.col("kernels_digest").first(),
-        )
-        .sort("invocation", "pass_id", "rank")
-    )
-
-
-def _critical_by_pass(rows: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """Critical-rank time of each (invocation, pass) in which every measured rank took part."""
-    needed = rows.filter(pl.col("row_id").is_not_null()).group_by("invocation").agg(pl.len().alias("needed"))
-    return (
-        samples.group_by("invocation", "pass_id")
-        .agg(pl.col("busy_ns").max(), pl.len().alias("ranks"))
-        .join(needed, on="invocation")
-        .filter(pl.col("ranks") == pl.col("needed"))
-        .sort("invocation", "pass_id")
-    )
-
-
 def _covered(rows: pl.DataFrame, critical: pl.DataFrame, why: list[str]) -> BoolArray:
     """Invocations that are complete on both sides; notes the reason where measured rows share no whole pass."""
     measured = set(critical["invocation"].to_list())
@@ -277,26 +236,6 @@ def _covered(rows: pl.DataFrame, critical: pl.DataFrame, why: list[str]) -> Bool
 def _right_rank(means: pl.DataFrame, num_invocations: int) -> Int64Array:
     columns = (means[name].to_numpy().astype(np.int64) for name in ("invocation", "rank", "right_ns"))
     return critical_rank(*columns, num_invocations=num_invocations).rank
-
-
-def _strata(critical: pl.DataFrame, covered: BoolArray) -> tuple[Stratum, ...]:
-    """Covered invocations grouped by the set of passes that measured them; wholly empty ones join the first."""
-    passes = critical.group_by("invocation", maintain_order=True).agg("pass_id", "busy_ns")
-    strata = []
-    for key in passes["pass_id"].unique(maintain_order=True).to_list():
-        group = passes.filter(pl.col("pass_id") == pl.lit(key, dtype=pl.List(pl.Int64)))
-        members = group["invocation"].to_numpy().astype(np.int64)
-        table = np.array(group["busy_ns"].to_list(), dtype=np.int64).T
-        keep = covered[members]
-        if keep.any():
-            strata.append(Stratum(tuple(key), members[keep], np.ascontiguousarray(table[:, keep])))
-    empty = np.setdiff1d(
-        np.flatnonzero(covered), np.concatenate([s.members for s in strata] or [np.zeros(0, np.int64)])
-    )
-    if len(empty) and strata:
-        passes_there = strata[0].pass_ids
-        strata.append(Stratum(passes_there, empty, np.zeros((len(passes_there), len(empty)), dtype=np.int64)))
-    return tuple(strata)
 
 
 def _launch_mode_differs() -> pl.Expr:
@@ -329,30 +268,4 @@ def _rank_rows(rows: pl.DataFrame, means: pl.DataFrame, covered: BoolArray) -> p
     right = pl.when(pl.col("zero_tokens")).then(pl.col("right_ns").fill_null(0)).otherwise(pl.col("right_ns"))
     return both.select(*_RANK_ROW, pl.col("busy_ns").alias("left_ns"), right.alias("right_ns"), "row_id").sort(
         _RANK_ROW
-    )
-
-
-def _right_unmatched(rows: pl.DataFrame, measured: MeasuredWork, served: ServedWork) -> tuple[Unmatched, ...]:
-    """Profile rows that were not used, by why: another launch mode or cache state chosen, or no such served input."""
-    used = set(rows["row_id"].drop_nulls().to_list())
-    rest = measured.rows.filter(~pl.col("row_id").is_in(list(used)))
-    if not rest.height:
-        return ()
-    means = measured.samples.group_by("row_id").agg(
-        pl.col("busy_ns").mean().round().cast(pl.Int64), pl.col("iteration", "layer").first()
-    )
-    rest = rest.join(means, on="row_id", how="left")
-    known = pl.col("match").is_in(served.rows["match"].drop_nulls().unique().to_list())
-    rest = rest.with_columns(why=pl.when(known).then(pl.lit("OTHER_ROW_CHOSEN")).otherwise(pl.lit("INPUT_NOT_SERVED")))
-    units = rest.group_by("why", "launch_mode", "cache_state", *_INVOCATION).agg(pl.col("busy_ns").max())
-    summed = (
-        units.group_by("why", "launch_mode")
-        .agg(pl.len().alias("num"), pl.col("busy_ns").sum())
-        .sort("why", "launch_mode")
-    )
-    return tuple(
-        Unmatched(
-            side="right", what=f"measured invocations, launch mode {mode or 'not recorded'}", why=why, num=num, ns=ns
-        )
-        for why, mode, num, ns in summed.iter_rows()
     )

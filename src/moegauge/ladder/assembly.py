@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moegauge import errors
-from moegauge.ladder.alignment import Alignment
-from moegauge.ladder.judgement import CANCELLATION
-from moegauge.ladder.pairs import LadderInput, Scope, pair_of
+from moegauge.ladder.judgement import CANCELLATION, UNVERIFIED_CONDITIONS
+from moegauge.ladder.pairs import Context, RungInput, Scope, pair_of
 from moegauge.ladder.rungs import RUNGS, RungDefinition
-from moegauge.records.comparison import Pair, Rung, Selection, Verdict
-from moegauge.records.decision import Status, reason, worst
+from moegauge.ladder.sides import TwoSides
+from moegauge.records.comparison import Pair, Rung, Selection, Settings, Verdict
+from moegauge.records.decision import Reason, Status, worst
 from moegauge.timing.reduction import lower_median_index, total_by
 
 Int64Array = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-
-def assemble(ladder: LadderInput) -> tuple[tuple[Rung, ...], Verdict]:
-    """Run the rungs in order and state the verdict."""
-    selection = _selection(ladder)
-    rungs = tuple(
-        _exact_rung(ladder, rung, selection) if rung.input_type == "exact" else _unmeasured_rung(rung) for rung in RUNGS
-    )
-    return rungs, _verdict(rungs)
+_WHOLE = Selection(iteration=None, layer=None)
 
 
-def complete_iterations(work: Alignment) -> BoolArray:
-    """Which invocations belong to an iteration that is covered in full. [n]"""
-    iterations, index = np.unique(work.iteration, return_inverse=True)
-    open_ones = np.zeros(len(iterations), dtype=bool)
-    open_ones[index[~work.covered]] = True
-    return ~open_ones[index]
+def assemble(inputs: Mapping[int, RungInput | Reason], context: Context) -> tuple[tuple[Rung, ...], Verdict]:
+    """Run the rungs in order and state the verdict.
+
+    Args:
+        inputs: for each rung its two sides, or why there are none. Rung 1 always has sides.
+        context: what all rungs share.
+    """
+    first = inputs[1]
+    assert isinstance(first, RungInput)  # noqa: S101 - the served side always exists
+    measured = [one.sides for one in inputs.values() if isinstance(one, RungInput)]
+    selection = _selection(next((sides for sides in measured if sides.whole.any()), first.sides), context.settings)
+    rungs = []
+    for rung in RUNGS:
+        found = inputs[rung.number]
+        if isinstance(found, RungInput):
+            rungs.append(_rung(rung, context, found, selection))
+        else:
+            rungs.append(_unavailable(rung, found))
+    return tuple(rungs), _verdict(rungs)
 
 
-def _selection(ladder: LadderInput) -> Selection:
+def _selection(sides: TwoSides, settings: Settings) -> Selection:
     """The chosen iteration and layer, or the medians: of iteration totals, then of layer times within it."""
-    work, settings = ladder.work, ladder.settings
-    iteration, layer = settings.select_iteration, settings.select_layer
-    whole = complete_iterations(work)
-    if iteration is None and whole.any():
-        numbers, index = np.unique(work.iteration[whole], return_inverse=True)
-        totals = total_by(index.astype(np.int64), work.left_ns[whole], num_groups=len(numbers))
+    iteration, layer, work = settings.select_iteration, settings.select_layer, sides.work
+    if iteration is None and sides.whole.any():
+        numbers, index = np.unique(work.iteration[sides.whole], return_inverse=True)
+        totals = total_by(index.astype(np.int64), work.left_ns[sides.whole], num_groups=len(numbers))
         iteration = int(numbers[lower_median_index(totals)])
     mine = work.iteration == iteration
     if iteration is not None and not mine.any():
         raise _not_captured(f"iteration {iteration}", np.unique(work.iteration))
-    if layer is None and (mine & work.covered).any():
-        rows = np.flatnonzero(mine & work.covered)
+    if layer is None and (mine & sides.covered).any():
+        rows = np.flatnonzero(mine & sides.covered)
         layer = int(work.layer[rows[lower_median_index(work.left_ns[rows])]])
     if layer is not None and not (mine & (work.layer == layer)).any():
         raise _not_captured(f"layer {layer} of iteration {iteration}", np.unique(work.layer))
@@ -66,32 +70,33 @@ def _not_captured(what: str, known: Int64Array) -> errors.MisuseError:
     )
 
 
-def _exact_rung(ladder: LadderInput, rung: RungDefinition, selection: Selection) -> Rung:
-    work, settings = ladder.work, ladder.settings
-    everything = np.ones(len(work.iteration), dtype=bool)
-    mine = work.iteration == selection.iteration
+def _rung(rung: RungDefinition, context: Context, found: RungInput, selection: Selection) -> Rung:
+    """Selected and capture-wide pair of a rung; rung 1 is about single invocations, the others about iterations."""
+    sides, settings = found.sides, context.settings
+    everything = np.ones(len(sides.work.iteration), dtype=bool)
+    mine = sides.work.iteration == selection.iteration
+    tolerance = settings.tolerance_ratio
     if rung.number == 1:
-        one = mine & (work.layer == selection.layer)
-        selected = Scope(one, one & work.covered, selection, settings.invocation_tolerance_ratio, False)
-        wide = Scope(everything, work.covered, Selection(iteration=None, layer=None), settings.tolerance_ratio, True)
+        one = mine & (sides.work.layer == selection.layer)
+        selected = Scope(one, one & sides.covered, selection, settings.invocation_tolerance_ratio, False)
+        wide = Scope(everything, sides.covered, _WHOLE, tolerance, True)
     else:
-        whole = complete_iterations(work)
         only = Selection(iteration=selection.iteration, layer=None)
-        selected = Scope(mine, mine & whole, only, settings.tolerance_ratio, False)
-        wide = Scope(everything, whole, Selection(iteration=None, layer=None), settings.tolerance_ratio, True)
-    pairs = (pair_of(ladder, selected, cancels=rung.number == 2), pair_of(ladder, wide, cancels=True))
-    return _rung(rung, *pairs)
+        selected = Scope(mine, mine & sides.whole, only, tolerance, False)
+        wide = Scope(everything, sides.whole, _WHOLE, tolerance, True)
+    one_pair = pair_of(context, found, selected, cancels=rung.number > 1) if rung.has_selected else None
+    return _decided(rung, one_pair, pair_of(context, found, wide, cancels=True))
 
 
-def _rung(rung: RungDefinition, selected: Pair, wide: Pair) -> Rung:
-    status = worst([selected.status, wide.status])
-    decisive = wide if wide.status == status else selected
-    flags = tuple(sorted(set(selected.flags) | set(wide.flags)))
+def _decided(rung: RungDefinition, selected: Pair | None, wide: Pair) -> Rung:
+    pairs = [wide] if selected is None else [wide, selected]
+    status = worst(pair.status for pair in pairs)
+    decisive = next(pair for pair in pairs if pair.status == status)
     return Rung(
         rung=rung.number,
         status=status,
         reason=decisive.reason,
-        flags=flags,
+        flags=tuple(sorted({flag for pair in pairs for flag in pair.flags})),
         left=rung.left,
         right=rung.right,
         isolates=rung.isolates,
@@ -100,12 +105,11 @@ def _rung(rung: RungDefinition, selected: Pair, wide: Pair) -> Rung:
     )
 
 
-def _unmeasured_rung(rung: RungDefinition) -> Rung:
-    what = rung.input_type.replace("_", " ")
+def _unavailable(rung: RungDefinition, why: Reason) -> Rung:
     return Rung(
         rung=rung.number,
         status=Status.UNAVAILABLE,
-        reason=reason("NO_MEASURED_ROWS", f"the profile database holds no rows measured on {what} inputs"),
+        reason=why,
         flags=(),
         left=rung.left,
         right=rung.right,
@@ -147,6 +151,11 @@ def _cannot_say(rungs: Sequence[Rung]) -> tuple[str, ...]:
         said.append("execution-environment error cannot be separated from input-reconstruction error")
     if Status.INCONCLUSIVE in {status[1], status[2]}:
         said.append("whether isolated execution reproduces serving within the tolerance")
+    stop = next((rung for rung in rungs if rung.status != Status.MATCH or CANCELLATION in rung.flags), None)
+    if stop is not None and stop.rung < len(rungs):
+        said.append(f"anything past rung {stop.rung}: later agreement or disagreement may be cancellation")
+    if any(UNVERIFIED_CONDITIONS in rung.flags for rung in rungs):
+        said.append("that conditions which were not recorded were the same on both sides")
     if status[3] == Status.UNAVAILABLE:
         said.append("what compressing an iteration's routing to its popularity costs")
     if status[4] == Status.UNAVAILABLE:

@@ -23,18 +23,29 @@ def condition_rows(left: Facts, right: Iterable[Facts]) -> tuple[ConditionRow, .
     return tuple(_row(name, left, settings) for name in CONDITIONS)
 
 
+def between_rows(left: Iterable[Facts], right: Iterable[Facts]) -> tuple[ConditionRow, ...]:
+    """Compare every condition of two isolated measurements, each taken under one or several settings."""
+    both = list(left), list(right)
+    return tuple(_compared(name, _values(name, both[0]), _values(name, both[1])) for name in CONDITIONS)
+
+
 def _row(name: str, left: Facts, settings: list[Facts]) -> ConditionRow:
-    one = left[name].value if name in left else None
-    values = {facts[name].value if name in facts else None for facts in settings} or {None}
-    known = sorted(value for value in values if value is not None)
-    other = " | ".join(known) if known else None
-    if one is None or None in values:
-        verdict = NOT_RECORDED
-        if one is not None and any(value != one for value in known):
-            verdict = DIFFERS
+    return _compared(name, _values(name, [left]), _values(name, settings))
+
+
+def _values(name: str, settings: list[Facts]) -> set[str | None]:
+    return {facts[name].value if name in facts else None for facts in settings} or {None}
+
+
+def _compared(name: str, left: set[str | None], right: set[str | None]) -> ConditionRow:
+    known_left, known_right = ({value for value in side if value is not None} for side in (left, right))
+    if None in left or None in right:
+        contradicts = bool(known_left and known_right) and known_left != known_right
+        verdict = DIFFERS if contradicts else NOT_RECORDED
     else:
-        verdict = SAME if known == [one] else DIFFERS
-    return ConditionRow(name=name, left=one, right=other, verdict=verdict)
+        verdict = SAME if known_left == known_right else DIFFERS
+    texts = [" | ".join(sorted(side)) if side else None for side in (known_left, known_right)]
+    return ConditionRow(name=name, left=texts[0], right=texts[1], verdict=verdict)
 
 
 def limits(settings: Iterable[Facts]) -> tuple[str, ...]:

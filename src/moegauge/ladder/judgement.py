@@ -69,20 +69,41 @@ def judge(question: Question) -> tuple[Status, Reason]:
     return Status.MATCH, reason("WITHIN_TOLERANCE", f"{span} lies inside ±{question.tolerance:.1%}")
 
 
-def relative_interval(left_ns: int, totals: Sequence[Int64Array]) -> tuple[float, float] | None:
+def relative_interval(
+    left_ns: int, right: Sequence[Int64Array], left: Sequence[Int64Array] | None = None
+) -> tuple[float, float] | None:
     """Interval of the relative difference of a total, or None with too few passes or a left of 0.
 
     Args:
-        left_ns: the left total.
-        totals: for each stratum int64 [num_passes], the right total pass by pass.
+        left_ns: the left total (its mean where it was measured).
+        right: for each stratum int64 [num_passes], the right total pass by pass.
+        left: the same for a left side that was measured too; None where it was served.
     """
+    totals = [*right, *(-one for one in left or ())]
     if left_ns == 0 or not totals or min(len(stratum) for stratum in totals) < MIN_PASSES:
         return None
     ((low, high),) = mean_interval([stratum[:, None] for stratum in totals])
-    return (low - left_ns) / left_ns, (high - left_ns) / left_ns
+    taken = left_ns if left is None else 0
+    return (low - taken) / left_ns, (high - taken) / left_ns
 
 
-def is_cancellation(left_ns: Int64Array, samples: Sequence[tuple[Int64Array, Int64Array]], *, tolerance: float) -> bool:
+@dataclass(frozen=True)
+class Units:
+    """The units a total is made of.
+
+    Attributes:
+        left_ns: int64 [num_units], left time of each.
+        subtract_left: whether the difference is samples minus left_ns; False where the samples already hold both
+            sides (the left one negative).
+        samples: for each stratum (int64 [n], its units; int64 [num_passes, n], its time of each pass).
+    """
+
+    left_ns: Int64Array
+    subtract_left: bool
+    samples: Sequence[tuple[Int64Array, Int64Array]]
+
+
+def is_cancellation(units: Units, *, tolerance: float) -> bool:
     """Whether agreement of a total is cancellation between its units.
 
     Units (layers of an iteration, iterations of a capture) whose own interval excludes 0 are significant. Flagged:
@@ -90,19 +111,16 @@ def is_cancellation(left_ns: Int64Array, samples: Sequence[tuple[Int64Array, Int
     negative significant sums exceeds half the tolerance. Noise alone cannot do that.
 
     Args:
-        left_ns: int64 [num_units], left time of each unit.
-        samples: for each stratum (int64 [n], its units; int64 [num_passes, n], right time of each pass).
-        tolerance: of |relative| of the total.
+        units: the units. tolerance: of |relative| of the total.
     """
-    total = int(left_ns.sum())
-    if total == 0 or not samples or min(len(table) for _, table in samples) < MIN_PASSES:
+    total, size = int(units.left_ns.sum()), len(units.left_ns)
+    if total == 0 or not units.samples or min(len(table) for _, table in units.samples) < MIN_PASSES:
         return False
-    size = len(left_ns)
-    spread = [_spread(units, table, size) for units, table in samples]
-    mean = np.sum([table.mean(axis=0) for table in spread], axis=0)
+    spread = [_spread(index, table, size) for index, table in units.samples]
+    taken = units.left_ns if units.subtract_left else np.zeros(size, dtype=np.int64)
     bounds = np.array(mean_interval(spread))
-    difference = mean - left_ns
-    significant = (bounds[:, 0] > left_ns) | (bounds[:, 1] < left_ns)
+    difference = np.sum([table.mean(axis=0) for table in spread], axis=0) - taken
+    significant = (bounds[:, 0] > taken) | (bounds[:, 1] < taken)
     positive = difference[significant & (difference > 0)].sum()
     negative = -difference[significant & (difference < 0)].sum()
     return bool(

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from moegauge.evidence.digest import record_digest
-from moegauge.kernels.trace import NONE
 from moegauge.ladder.alignment import Alignment
 from moegauge.ladder.conditions import differing, unverified
-from moegauge.ladder.judgement import (
-    CANCELLATION,
-    UNVERIFIED_CONDITIONS,
-    Question,
-    is_cancellation,
-    judge,
-    relative_interval,
-)
+from moegauge.ladder.judgement import CANCELLATION, UNVERIFIED_CONDITIONS, Question, judge
+from moegauge.ladder.sides import TwoSides
 from moegauge.records.comparison import (
     ConditionRow,
     InputLabel,
@@ -33,26 +27,36 @@ from moegauge.records.comparison import (
 )
 from moegauge.records.decision import Reason, Status, reason
 from moegauge.records.measurement import Origin
-from moegauge.timing.reduction import total_by
 
 Int64Array = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class LadderInput:
-    """Everything a ladder is computed from.
+class RungInput:
+    """What one rung is computed from.
 
     Attributes:
-        work: the aligned sides. settings: tolerances and selection. conditions: both sides.
-        launch_mode_recorded: whether both sides record the launch mode of every covered invocation.
-        links: evidence. num_ranks: of an invocation. rank_identity: what ties corresponding ranks.
+        sides: both sides. conditions: recorded on them. label: representation that feeds the right side.
+        launch_mode_recorded: whether every covered invocation has a launch mode on both sides.
     """
 
-    work: Alignment
-    settings: Settings
+    sides: TwoSides
     conditions: tuple[ConditionRow, ...]
+    label: InputLabel
     launch_mode_recorded: bool
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all rungs share.
+
+    Attributes:
+        settings: tolerances and selection. links: evidence. num_ranks: of an invocation.
+        rank_identity: what ties corresponding ranks.
+    """
+
+    settings: Settings
     links: Links
     num_ranks: int
     rank_identity: str
@@ -60,7 +64,7 @@ class LadderInput:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a pair covers: the captured invocations in question, those compared, and which unit cancels."""
+    """What a pair covers: the captured invocations in question, those compared, and whether it is the whole capture."""
 
     captured: BoolArray
     chosen: BoolArray
@@ -81,28 +85,25 @@ class _Totals:
     num_beyond: int
 
 
-def _totals(ladder: LadderInput, chosen: BoolArray) -> _Totals | None:
-    work = ladder.work
-    strata = work.chosen_strata(chosen)
-    if not strata:
+def _totals(rung: RungInput, chosen: BoolArray, invocation_tolerance: float) -> _Totals | None:
+    sides, work = rung.sides, rung.sides.work
+    if not chosen.any() or not work.chosen_strata(chosen):
         return None
-    left_ns = int(work.left_ns[chosen].sum())
-    each = work.right_each_ns()[chosen] - work.left_ns[chosen]
-    beyond = np.abs(each) > ladder.settings.invocation_tolerance_ratio * work.left_ns[chosen]
+    left = sides.left_each_ns[chosen]
+    each = work.right_each_ns()[chosen] - left
     return _Totals(
-        left_ns=left_ns,
+        left_ns=sides.left_ns(chosen),
         right_ns=work.right_mean_ns(chosen),
-        interval=relative_interval(left_ns, [stratum.totals(chosen) for stratum in strata]),
-        num_passes=min(len(stratum.pass_ids) for stratum in strata),
+        interval=sides.interval(chosen),
+        num_passes=sides.num_passes(chosen),
         each_ns=each,
-        num_beyond=int(beyond.sum()),
+        num_beyond=int((np.abs(each) > invocation_tolerance * left).sum()),
     )
 
 
-def _judged(ladder: LadderInput, scope: Scope, totals: _Totals) -> tuple[Status, Reason]:
-    work = ladder.work
-    differs = differing(ladder.conditions)
-    other_mode = int((work.launch_mode_differs & scope.chosen).sum())
+def _judged(rung: RungInput, scope: Scope, totals: _Totals) -> tuple[Status, Reason]:
+    differs = differing(rung.conditions)
+    other_mode = int((rung.sides.launch_mode_differs & scope.chosen).sum())
     if other_mode:
         differs.append(f"launch_mode ({other_mode} invocations)")
     left_out = int((scope.captured & ~scope.chosen).sum())
@@ -114,44 +115,54 @@ def _judged(ladder: LadderInput, scope: Scope, totals: _Totals) -> tuple[Status,
             num_passes=totals.num_passes,
             tolerance=scope.tolerance,
             differing=differs,
-            num_kernel_sets_differ=int((work.kernels_differ & scope.chosen).sum()),
-            num_unmatched=left_out + len(work.left_unmatched_kernels) * scope.whole_capture,
+            num_kernel_sets_differ=int((rung.sides.kernels_differ & scope.chosen).sum()),
+            num_unmatched=left_out + len(_loose_kernels(rung.sides, scope)),
         )
     )
 
 
-def _nothing_compared(work: Alignment, scope: Scope) -> tuple[Status, Reason, int | None]:
+def _nothing_compared(sides: TwoSides, scope: Scope) -> tuple[Status, Reason, int | None]:
     """Status, reason and the left side's lower bound where no unit is complete on both sides."""
-    codes = sorted({work.why[index] for index in np.flatnonzero(scope.captured & ~scope.chosen)} - {""})
-    known = scope.captured & work.left_known
-    bound = int(work.left_ns[known].sum()) if known.any() else None
-    what = "; ".join(f"{code}{work.missing_ranks_text * (code == 'RANK_MISSING')}" for code in codes)
+    codes = sorted({sides.why[index] for index in np.flatnonzero(scope.captured & ~scope.chosen)} - {""})
+    known = scope.captured & sides.left_known
+    bound = int(sides.left_each_ns[known].sum()) if known.any() else None
+    what = "; ".join(f"{code}{sides.work.missing_ranks_text * (code == 'RANK_MISSING')}" for code in codes)
     text = f"nothing to compare: {what or 'nothing captured'}" + (f"; left is at least {bound} ns" if bound else "")
     return Status.UNAVAILABLE, reason(codes[0] if codes else "NOTHING_CAPTURED", text), bound
 
 
-def pair_of(ladder: LadderInput, scope: Scope, *, cancels: bool) -> Pair:
+def _decided(rung: RungInput, scope: Scope, totals: _Totals, *, cancels: bool) -> tuple[Status, Reason, list[str]]:
+    """Status, reason and flags of a pair with totals."""
+    status, why = _judged(rung, scope, totals)
+    flags = []
+    missing = unverified(rung.conditions, {"launch_mode": not rung.launch_mode_recorded})
+    if missing:
+        flags.append(UNVERIFIED_CONDITIONS)
+        why = Reason(code=why.code, sentence=f"{why.sentence}; not verified: {', '.join(missing)}")
+    keys = rung.sides.work.iteration if scope.whole_capture else rung.sides.work.layer
+    if cancels and rung.sides.is_cancellation(scope.chosen, keys, tolerance=scope.tolerance):
+        flags.append(CANCELLATION)
+    return status, why, flags
+
+
+def pair_of(context: Context, rung: RungInput, scope: Scope, *, cancels: bool) -> Pair:
     """Compare the two sides over a scope.
 
     Args:
-        ladder: both sides. scope: what is compared. cancels: whether its units are checked for cancellation.
+        context: shared by all rungs. rung: both sides. scope: what is compared.
+        cancels: whether its units are checked for cancellation.
     """
-    work = ladder.work
-    totals = _totals(ladder, scope.chosen)
-    bound = None
+    sides, work = rung.sides, rung.sides.work
+    totals = _totals(rung, scope.chosen, context.settings.invocation_tolerance_ratio)
+    bound: int | None = None
+    flags: list[str] = []
     if totals is None:
-        status, why, bound = _nothing_compared(work, scope)
+        status, why, bound = _nothing_compared(sides, scope)
     else:
-        status, why = _judged(ladder, scope, totals)
-    missing = unverified(ladder.conditions, {"launch_mode": not ladder.launch_mode_recorded})
-    flags = [UNVERIFIED_CONDITIONS] * bool(missing and totals)
-    if cancels and totals and _cancellation(work, scope):
-        flags.append(CANCELLATION)
-    if missing and totals:
-        why = Reason(code=why.code, sentence=f"{why.sentence}; not verified: {', '.join(missing)}")
-    kernels = work.left_unmatched_kernels if scope.whole_capture else ()
-    spare = work.right_unmatched if scope.whole_capture else ()
-    left_captured = int(work.left_ns[scope.captured & work.left_known].sum())
+        status, why, flags = _decided(rung, scope, totals, cancels=cancels)
+    kernels = _loose_kernels(sides, scope)
+    spare = (*_right_left_out(work, scope), *work.right_unmatched) if scope.whole_capture else ()
+    left_captured = int(sides.left_each_ns[scope.captured & sides.left_known].sum())
     diff = totals.right_ns - totals.left_ns if totals else None
     return Pair(
         status=status,
@@ -174,30 +185,46 @@ def pair_of(ladder: LadderInput, scope: Scope, *, cancels: bool) -> Pair:
             right=(totals.right_ns if totals else 0) + sum(entry.ns or 0 for entry in spare),
         ),
         lower_bound_ns=Sides(left=bound, right=None),
-        unmatched=(*_left_out(work, scope.captured & ~scope.chosen), *kernels, *spare),
+        unmatched=(*_left_out(sides, scope.captured & ~scope.chosen), *kernels, *spare),
         sum_abs_layer_diff_ns=int(np.abs(totals.each_ns).sum()) if totals else None,
         num_beyond_invocation_tolerance=totals.num_beyond if totals else None,
         origin=Origin.MEASURED,
         tolerance_ratio=scope.tolerance,
         selection=scope.selection,
-        corresponding_ranks=_rank_pairs(ladder, scope.chosen) if totals else None,
-        input=_input_label(work, scope.chosen),
-        links=ladder.links,
+        corresponding_ranks=_rank_pairs(context, sides, scope.chosen) if totals else None,
+        input=_labelled(rung, scope.chosen),
+        links=context.links,
     )
 
 
-def _input_label(work: Alignment, chosen: BoolArray) -> InputLabel:
-    digest = record_digest([work.match[index] for index in np.flatnonzero(chosen)])
-    return InputLabel(type="exact", window=None, sampler=None, version=None, seed=None, digest=digest)
+def _loose_kernels(sides: TwoSides, scope: Scope) -> tuple[Unmatched, ...]:
+    """Served kernels that belong to no invocation; they stand against a total of the whole capture only."""
+    return sides.work.left_unmatched_kernels if scope.whole_capture and sides.base is None else ()
 
 
-def _left_out(work: Alignment, left_out: BoolArray) -> list[Unmatched]:
+def _right_left_out(work: Alignment, scope: Scope) -> tuple[Unmatched, ...]:
+    """Measured invocations that are complete but not compared, since their iteration is not."""
+    left_out = work.covered & scope.captured & ~scope.chosen
+    if not left_out.any():
+        return ()
+    what, num = "measured invocations of iterations that are not complete", int(left_out.sum())
+    return (Unmatched(side="right", what=what, why="NOT_ALL_MATCHED", num=num, ns=work.right_mean_ns(left_out)),)
+
+
+def _labelled(rung: RungInput, chosen: BoolArray) -> InputLabel:
+    """The label of the right side's input with the digest of the chosen invocations' inputs."""
+    matches = rung.sides.work.match
+    return msgspec.structs.replace(rung.label, digest=record_digest([matches[i] for i in np.flatnonzero(chosen)]))
+
+
+def _left_out(sides: TwoSides, left_out: BoolArray) -> list[Unmatched]:
     """Captured invocations a pair does not cover, one entry a reason."""
     found = []
-    codes = [work.why[index] or "NOT_ALL_MATCHED" for index in range(len(work.why))]
+    work = sides.work
+    codes = [code or "NOT_ALL_MATCHED" for code in sides.why]
     for code in sorted({codes[index] for index in np.flatnonzero(left_out)}):
         mask = left_out & np.array([one == code for one in codes], dtype=bool)
-        timed = mask & work.left_known
+        timed = mask & sides.left_known
         numbers = np.unique(work.iteration[mask])
         listed = ", ".join(map(str, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
         found.append(
@@ -206,44 +233,32 @@ def _left_out(work: Alignment, left_out: BoolArray) -> list[Unmatched]:
                 what=f"invocations of iterations {listed}" + work.missing_ranks_text * (code == "RANK_MISSING"),
                 why=code,
                 num=int(mask.sum()),
-                ns=int(work.left_ns[timed].sum()) if timed.any() else None,
+                ns=int(sides.left_each_ns[timed].sum()) if timed.any() else None,
             )
         )
     return found
 
 
-def _cancellation(work: Alignment, scope: Scope) -> bool:
-    """Units of a capture-wide total are its iterations; of one iteration, its layers."""
-    keys = work.iteration if scope.whole_capture else work.layer
-    units, index = np.unique(keys[scope.chosen], return_inverse=True)
-    unit_of = np.full(len(keys), NONE, dtype=np.int64)
-    unit_of[scope.chosen] = index
-    left = total_by(index.astype(np.int64), work.left_ns[scope.chosen], num_groups=len(units))
-    samples = []
-    for stratum in work.chosen_strata(scope.chosen):
-        mine = scope.chosen[stratum.members]
-        samples.append((unit_of[stratum.members[mine]], stratum.samples[:, mine]))
-    return is_cancellation(left, samples, tolerance=scope.tolerance)
-
-
-def _rank_pairs(ladder: LadderInput, chosen: BoolArray) -> tuple[RankPair, ...] | None:
+def _rank_pairs(context: Context, sides: TwoSides, chosen: BoolArray) -> tuple[RankPair, ...] | None:
     """Totals of corresponding ranks over the chosen invocations; None where there is one rank."""
-    if ladder.num_ranks == 1:
+    if context.num_ranks == 1:
         return None
-    work = ladder.work
-    keys = pl.DataFrame({"iteration": work.iteration[chosen], "layer": work.layer[chosen]})
-    rows = work.rank_rows.with_columns(pl.col("iteration", "layer").cast(pl.Int64)).join(
-        keys, on=["iteration", "layer"]
-    )
+    place = ["iteration", "layer"]
+    keys = pl.DataFrame({"iteration": sides.work.iteration[chosen], "layer": sides.work.layer[chosen]})
+    keys = keys.with_columns(pl.col(place).cast(pl.Int32))
+    rows = sides.work.rank_rows.join(keys, on=place)
+    if sides.base is not None:
+        left = sides.base.rank_rows.select(*place, "rank", pl.col("right_ns").alias("left_ns"))
+        rows = rows.drop("left_ns").join(left, on=[*place, "rank"])
     sums = rows.group_by("rank").agg(pl.col("left_ns").sum(), pl.col("right_ns").sum()).sort("rank")
     return tuple(
         RankPair(
             rank=rank,
-            identity=ladder.rank_identity,
+            identity=context.rank_identity,
             left_ns=left,
             right_ns=right,
             diff_ns=right - left,
             relative_ratio=(right - left) / left if left else None,
         )
-        for rank, left, right in sums.iter_rows()
+        for rank, left, right in sums.select("rank", "left_ns", "right_ns").iter_rows()
     )

@@ -49,7 +49,7 @@ def _pair_cells(pair: Pair) -> tuple[str, ...]:
 def _which(pair: Pair) -> str:
     iteration, layer = pair.selection.iteration, pair.selection.layer
     if iteration is None:
-        return "whole capture"
+        return "whole capture" if pair.num_captured_invocations.left else "nothing to select"
     return f"iteration {iteration}" + (f", layer {layer}" if layer is not None else "")
 
 
@@ -98,11 +98,60 @@ def rank_rows(report: LadderReport) -> list[tuple[str, ...]]:
 
 
 RANK_HEADINGS = ("rank", "left", "right", "relative", "tied by")
+EXPLANATION_HEADINGS = ("condition", "from", "to", "effect", "95 % interval", "share of the difference")
 CONDITION_HEADINGS = ("condition", "served", "isolated", "verdict")
 
 
 def condition_cells(report: LadderReport) -> list[tuple[str, ...]]:
     """Conditions of both sides."""
-    return [
-        (row.name, row.left or "not recorded", row.right or "not recorded", row.verdict) for row in report.conditions
+    return [(row.name, _value(row.left), _value(row.right), row.verdict) for row in report.conditions]
+
+
+def _value(text: str | None) -> str:
+    """A condition's value; several long ones are counted, report.json has them."""
+    if text is None:
+        return "not recorded"
+    values = text.split(" | ")
+    return text if len(text) <= 60 else f"{len(values)} values" if len(values) > 1 else f"{text[:57]}..."
+
+
+def explanation_rows(report: LadderReport) -> list[tuple[str, ...]]:
+    """Difference, effect of each changed condition, and residual; they add up. Empty where nothing was asked."""
+    found = report.explanation
+    if found is None:
+        return []
+    whole = found.diff_ns
+    rows = [("isolated minus served", "", "", signed_time_text(whole), "", "100.0%" if whole else "-")]
+    rows += [
+        (
+            effect.condition,
+            effect.base,
+            effect.changed_to,
+            signed_time_text(effect.effect_ns),
+            _times(effect.interval_ns),
+            _share(effect.effect_ns, whole),
+        )
+        for effect in found.effects
     ]
+    residual = (_times(found.residual_interval_ns), _share(found.residual_ns, whole))
+    return [*rows, ("unexplained residual", "", "", signed_time_text(found.residual_ns), *residual)]
+
+
+def padded_line(report: LadderReport) -> str | None:
+    """What padded rows cost, in one sentence; None where that was not measured."""
+    padded = report.explanation.padded_rows if report.explanation is not None else None
+    if padded is None:
+        return None
+    return (
+        f"padded rows are {padded.rows_ratio:.1%} of the rows of {padded.num_invocations} padded invocations "
+        f"({padded.padded_rows} of {padded.executed_rows}) and cost {padded.time_ratio:.1%} "
+        f"{interval_text(padded.interval_ratio)} of their time"
+    )
+
+
+def _times(interval: tuple[int, int] | None) -> str:
+    return "none" if interval is None else f"[{signed_time_text(interval[0])}, {signed_time_text(interval[1])}]"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}".replace("-", "−") if whole else "-"

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from moegauge.records.comparison import LadderReport
 from moegauge.render.ladder_text import (
     CONDITION_HEADINGS,
+    EXPLANATION_HEADINGS,
     HEADINGS,
     RANK_HEADINGS,
     condition_cells,
+    explanation_rows,
     ladder_rows,
+    padded_line,
     rank_rows,
     reasons,
     served_line,
@@ -32,6 +35,9 @@ def ladder_markdown(report: LadderReport) -> str:
     ]
     if rank_rows(report):
         parts += [*_table(RANK_HEADINGS, rank_rows(report)), ""]
+    if report.explanation is not None:
+        parts += [*_table(EXPLANATION_HEADINGS, explanation_rows(report)), ""]
+        parts += [f"- {_escape(line)}" for line in [padded_line(report)] if line]
     parts += [f"- {heading}: {_escape(sentence)}" for heading, sentence in reasons(report)]
     parts += [f"- unmatched, {_escape(line)}" for line in unmatched_lines(report)]
     parts += [f"- cannot be said: {_escape(line)}" for line in report.verdict.cannot_say]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -12,12 +14,16 @@ from rich.text import Text
 
 from moegauge.records.capture import CaptureRecord
 from moegauge.records.comparison import LadderReport
+from moegauge.records.profile import InputLabel, ProfileKey, RowStatus
 from moegauge.render.ladder_text import (
     CONDITION_HEADINGS,
+    EXPLANATION_HEADINGS,
     HEADINGS,
     RANK_HEADINGS,
     condition_cells,
+    explanation_rows,
     ladder_rows,
+    padded_line,
     rank_rows,
     reasons,
     served_line,
@@ -36,6 +42,22 @@ _STYLES = {
 }
 
 
+class ProfileRowLike(Protocol):
+    """What is shown of a stored row."""
+
+    @property
+    def key(self) -> ProfileKey:
+        """Key of the row."""
+
+    @property
+    def label(self) -> InputLabel:
+        """How its input came to be."""
+
+    @property
+    def status(self) -> RowStatus:
+        """What became of it."""
+
+
 def show_ladder(console: Console, report: LadderReport) -> None:
     """Print a ladder report."""
     console.print(Text.assemble(("subject  ", "dim"), report.subject))
@@ -45,6 +67,9 @@ def show_ladder(console: Console, report: LadderReport) -> None:
         console.print(_table(RANK_HEADINGS, rank_rows(report), right=range(1, 4)))
     for heading, sentence in reasons(report):
         console.print(Text.assemble((heading + "  ", "bold"), sentence))
+    if report.explanation is not None:
+        console.print(_table(EXPLANATION_HEADINGS, explanation_rows(report), right=range(3, 6)))
+        _bullets(console, "padding", [line for line in [padded_line(report)] if line])
     _bullets(console, "unmatched", unmatched_lines(report))
     _bullets(console, "served", [served_line(report)])
     _bullets(console, "limits", report.limits)
@@ -134,3 +159,42 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Ite
         cells = [escape(cell) for cell in row]
         table.add_row(*cells[:-1], f"[{style}]{cells[-1]}[/]" if style else cells[-1])
     return Group(table)
+
+
+def show_rows(console: Console, rows: Sequence[dict[str, object]]) -> None:
+    """Print looked-up profile rows: place, input, passes, status and, for a miss, what differs."""
+    headings = ("input", "iteration", "layer", "rank", "rows", "passes", "status", "nearest row differs in")
+    cells = [
+        (
+            str(row["input_type"]),
+            str(row["iteration"]),
+            str(row["layer"]),
+            str(row["rank"]),
+            str(row["executed_rows"]),
+            str(row["num_passes"]),
+            str(row["status"]),
+            ", ".join(map(str, row["differs"])) if isinstance(row["differs"], list | tuple) else "",
+        )
+        for row in rows
+    ]
+    console.print(_table(headings, cells, right=range(1, 6)))
+
+
+def show_measured(console: Console, rows: Iterable[ProfileRowLike]) -> None:
+    """Print what a profile database holds: one line for each kernel, input, launch mode and cache state."""
+    counted: Counter[tuple[str, ...]] = Counter()
+    for row in rows:
+        cache = row.key.setting.conditions.get("cache_state")
+        drawn = f"{row.label.sampler}, seed {row.label.seed}, padding {row.label.padding}" if row.label.sampler else ""
+        counted[
+            (
+                row.key.match.subject.kernel_kind,
+                row.key.match.input_type,
+                drawn,
+                str(row.key.setting.launch_mode or "not recorded"),
+                cache.value if cache else "not recorded",
+                str(row.status),
+            )
+        ] += 1
+    headings = ("kernel", "input", "drawn by", "launch mode", "cache state", "rows", "status")
+    console.print(_table(headings, [(*key[:5], str(num), key[5]) for key, num in sorted(counted.items())], right=[5]))

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moegauge import errors
+from moegauge.adapters.npz import read_npz
 from moegauge.evidence.store import read_bytes
 from moegauge.records.identity import ModelShape
 from moegauge.records.schema import Record, check_schema
 from moegauge.routing.expert_load import Int32Array, as_topk_ids, check_expert_map
 
-MAX_NPZ_BYTES = 8 << 30
 _RANK_FILE = re.compile(r"^rank(?P<rank>[0-9]{1,5})\.")
 _NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _INTERMEDIATE = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
@@ -143,8 +142,12 @@ def open_bundle(folder: Path) -> Bundle:
     )
 
 
-def read_routed_table(path: Path, shape: ModelShape) -> RoutedTable:
+def read_routed_table(path: Path, shape: ModelShape, num_logical: Mapping[int, int]) -> RoutedTable:
     """Read routing.npz (never unpickled) and check every id.
+
+    Args:
+        path: the file. shape: of the model.
+        num_logical: logical rows by iteration, where known; rows after them are padding.
 
     Raises:
         MissingFile, MalformedFile, LimitExceeded: the file itself.
@@ -159,9 +162,16 @@ def read_routed_table(path: Path, shape: ModelShape) -> RoutedTable:
     if not np.array_equal(order, np.arange(len(meta))) or len(np.unique(meta[:, :2], axis=0)) != len(meta):
         raise _inconsistent(where, "each (iteration, layer) once, in ascending order", "another order or a repetition")
     offset = np.r_[np.int64(0), np.cumsum(meta[:, 2])]
-    ids = as_topk_ids(arrays["ids"], top_k=shape.top_k, num_experts=shape.num_experts, where=f"{where}: ids")
-    if offset[-1] != len(ids):
-        raise _inconsistent(where, f"{offset[-1]} rows of ids (the sum of meta's rows)", f"{len(ids)} rows")
+    if arrays["ids"].shape[:1] != (offset[-1],):
+        found = f"ids {list(arrays['ids'].shape)}"
+        raise _inconsistent(where, f"{offset[-1]} rows of ids (the sum of meta's rows)", found)
+    ids = as_topk_ids(
+        arrays["ids"],
+        top_k=shape.top_k,
+        num_experts=shape.num_experts,
+        where=f"{where}: ids",
+        is_token=_is_token(meta, offset, num_logical),
+    )
     weights = arrays.get("weights")
     if weights is not None and weights.shape != ids.shape:
         raise _inconsistent(where, f"weights {list(ids.shape)}", str(list(weights.shape)))
@@ -174,30 +184,11 @@ def read_routed_table(path: Path, shape: ModelShape) -> RoutedTable:
     )
 
 
-def read_npz(path: Path, *, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-    """Read named arrays of an .npz without unpickling, within a bound on what it unpacks to.
-
-    Raises:
-        MissingFile, MalformedFile, LimitExceeded
-    """
-    read_bytes(path, limit=MAX_NPZ_BYTES)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(info.file_size for info in archive.infolist())
-        if unpacked > MAX_NPZ_BYTES:
-            raise errors.LimitExceeded(
-                where=str(path),
-                expected=f"at most {MAX_NPZ_BYTES} bytes unpacked",
-                found=f"{unpacked} bytes",
-                remedy="Split the recording.",
-            )
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in required if name not in archive.files]
-            if missing:
-                raise _malformed(path, f"arrays {', '.join(required)}", f"no {', '.join(missing)}")
-            return {name: archive[name] for name in (*required, *optional) if name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise _malformed(path, "an .npz of plain arrays", str(error)) from error
+def _is_token(meta: NDArray[np.int64], offset: NDArray[np.int64], num_logical: Mapping[int, int]) -> NDArray[np.bool_]:
+    """Whether each row is a token and not padding; [rows]. Every row where the logical count is unknown."""
+    limit = np.array([num_logical.get(i, rows) for i, rows in meta[:, [0, 2]].tolist()], dtype=np.int64)
+    row = np.arange(offset[-1]) - np.repeat(offset[:-1], meta[:, 2])
+    return np.asarray(row < np.repeat(limit, meta[:, 2]), dtype=np.bool_)
 
 
 def read_official_routes(path: Path) -> list[NDArray[np.int64]]:

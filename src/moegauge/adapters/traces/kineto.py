@@ -7,7 +7,6 @@ steps by a quarter of a microsecond. Time is joined to launches by correlation, 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -18,51 +17,13 @@ import numpy as np
 
 from moegauge import errors
 from moegauge.adapters.compression import read_unpacked, unpacked
+from moegauge.adapters.traces.kineto_json import Args, Event, KinetoFile, decode_kineto, malformed
 from moegauge.kernels.trace import NONE, InvalidOps, Launches, OpKind, Ops, Scopes, Trace
 from moegauge.records.capture import Finding
 
 _OP_KINDS = {"kernel": OpKind.KERNEL, "gpu_memcpy": OpKind.MEMCPY, "gpu_memset": OpKind.MEMSET}
 _LAUNCH_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "privateuse1_runtime"})
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_REPLACEMENT = "\ufffd"
 _PLAIN_US = re.compile(rb"^-?[0-9]{1,16}(\.[0-9]{1,3})?$")
-
-
-class _Args(msgspec.Struct):
-    correlation: int | float | str | None = None
-    device: int | float | str | None = None
-    stream: int | float | str | None = None
-    external_id: int | float | str | None = msgspec.field(default=None, name="External id")
-
-
-class _Event(msgspec.Struct):
-    ph: str = ""
-    cat: str | None = None
-    name: str | None = None
-    pid: int | float | str | None = None
-    tid: int | float | str | None = None
-    ts: msgspec.Raw = msgspec.Raw()
-    dur: msgspec.Raw = msgspec.Raw()
-    args: _Args | None = None
-
-
-class _Device(msgspec.Struct):
-    id: int
-    name: str
-
-
-class _Distributed(msgspec.Struct):
-    rank: int | None = None
-    world_size: int | None = None
-
-
-class _File(msgspec.Struct):
-    trace_events: list[_Event] = msgspec.field(name="traceEvents")
-    device_properties: list[_Device] = msgspec.field(default_factory=list, name="deviceProperties")
-    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    cuda_driver_version: int | None = None
-    cuda_runtime_version: int | None = None
-    cupti_version: int | None = None
 
 
 def read_kineto(path: Path) -> Trace:
@@ -79,42 +40,8 @@ def read_kineto(path: Path) -> Trace:
 def parse_kineto(data: bytes, *, source: str) -> Trace:
     """Parse the bytes of a Kineto trace. See :func:`read_kineto`."""
     data = unpacked(data, where=source)
-    file, findings = _decode(data, source)
+    file, findings = decode_kineto(data, source)
     return _Columns(source, findings).build(file)
-
-
-def _decode(data: bytes, source: str) -> tuple[_File, list[Finding]]:
-    decoder = msgspec.json.Decoder(_File)
-    try:
-        return decoder.decode(data), []
-    except msgspec.ValidationError as error:
-        raise _malformed(source, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        repaired = _CONTROL.sub(_REPLACEMENT, data.decode("utf-8", errors="replace")).encode()
-        if repaired == data:
-            raise _malformed(source, f"{error} (file ends at byte {len(data)})") from error
-    try:
-        file = decoder.decode(repaired)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _malformed(source, f"{error} (file ends at byte {len(data)})") from error
-    damaged = Counter(event.name for event in file.trace_events if event.name and _REPLACEMENT in event.name)
-    return file, [
-        Finding(
-            code="NAMES_REPAIRED",
-            sentence="control or non-UTF-8 bytes in names were replaced by U+FFFD",
-            num=sum(damaged.values()),
-            examples=tuple(name[:80] for name in list(damaged)[:5]),
-        )
-    ]
-
-
-def _malformed(source: str, found: str) -> errors.MalformedFile:
-    return errors.MalformedFile(
-        where=source,
-        expected="a whole Kineto trace (a JSON object with traceEvents)",
-        found=found,
-        remedy="The file is cut or damaged; export the trace again.",
-    )
 
 
 @dataclass
@@ -138,7 +65,7 @@ class _Columns:
         self.streams: dict[tuple[int, int], int] = {}
         self.sub_ns = 0
 
-    def build(self, file: _File) -> Trace:
+    def build(self, file: KinetoFile) -> Trace:
         events = file.trace_events
         owners = self._owners(events)
         launches, index = self._launches(events, owners)
@@ -182,7 +109,7 @@ class _Columns:
     def _stream(self, device: int, stream: int) -> int:
         return self.streams.setdefault((device, stream), len(self.streams))
 
-    def _owners(self, events: Iterable[_Event]) -> dict[tuple[int, int], int]:
+    def _owners(self, events: Iterable[Event]) -> dict[tuple[int, int], int]:
         """Name of the operator or annotation that carries each (process, External id)."""
         found: dict[tuple[int, int], int] = {}
         for event in events:
@@ -193,7 +120,7 @@ class _Columns:
         return found
 
     def _launches(
-        self, events: Iterable[_Event], owners: dict[tuple[int, int], int]
+        self, events: Iterable[Event], owners: dict[tuple[int, int], int]
     ) -> tuple[Launches, dict[int, list[int]]]:
         rows = _Rows()
         index: dict[int, list[int]] = {}
@@ -212,29 +139,28 @@ class _Columns:
         launches = Launches(process=process_, start_ns=start_, name=name_, correlation=correlation_, owner=owner_)
         return launches, index
 
-    def _ops(self, events: Iterable[_Event], index: dict[int, list[int]], launches: Launches) -> tuple[Ops, InvalidOps]:
+    def _ops(self, events: Iterable[Event], index: dict[int, list[int]], launches: Launches) -> tuple[Ops, InvalidOps]:
         rows, invalid, raw = _Rows(), _Rows(), []
         open_joins: list[tuple[int, int, list[int]]] = []
         for number, event in enumerate(events):
             if event.cat not in _OP_KINDS or event.ph != "X":
                 continue
-            args = event.args or _Args()
+            args = event.args or Args()
             candidates = index.get(args.correlation, []) if isinstance(args.correlation, int) else []
             launch = candidates[0] if len(candidates) == 1 else NONE
             start, length = self._ns(event.ts), self._ns(event.dur)
-            if not isinstance(args.device, int) or not isinstance(args.stream, int):
-                raise _malformed(self.source, f"event {number} ({event.name}): no integer device and stream")
+            place = args.place()
+            if place is None:
+                raise malformed(self.source, f"event {number} ({event.name}): no integer device and stream")
             if start is None or length is None or length <= 0 or start <= 0:
                 invalid.rows.append((self._name(event.name), launch))
                 raw.append(f"{(event.name or '')[:60]}: ts={bytes(event.ts)!r} dur={bytes(event.dur)!r}")
                 continue
-            self._stream(args.device, args.stream)
+            self._stream(*place)
             if len(candidates) > 1:
-                open_joins.append((len(rows.rows), args.device, candidates))
+                open_joins.append((len(rows.rows), place[0], candidates))
             kind = _OP_KINDS[event.cat]
-            rows.rows.append(
-                (int(kind), args.device, args.stream, start, start + length, self._name(event.name), launch)
-            )
+            rows.rows.append((int(kind), *place, start, start + length, self._name(event.name), launch))
         kind_, device_, stream_, start_, end_, name_, launch_ = rows.columns(7)
         self._separate(open_joins, launches, device_, launch_)
         self._report_invalid(raw)
@@ -262,11 +188,13 @@ class _Columns:
         device: np.ndarray[tuple[int], np.dtype[np.int64]],
         launch: np.ndarray[tuple[int], np.dtype[np.int64]],
     ) -> None:
-        """Decide between launch calls of one correlation by the device their processes are known to use."""
+        """Decide between launch calls of one correlation: rule out processes known to use other devices only."""
         known = launch != NONE
         uses = set(zip(launches.process[launch[known]].tolist(), device[known].tolist(), strict=True))
+        seen = {process for process, _ in uses}
         for row, on_device, candidates in open_joins:
-            fits = [c for c in candidates if (int(launches.process[c]), on_device) in uses]
+            process = {c: int(launches.process[c]) for c in candidates}
+            fits = [c for c in candidates if process[c] not in seen or (process[c], on_device) in uses]
             if len(fits) != 1:
                 raise errors.Ambiguous(
                     where=self.source,
@@ -276,7 +204,7 @@ class _Columns:
                 )
             launch[row] = fits[0]
 
-    def _scopes(self, events: Iterable[_Event]) -> tuple[Scopes, Scopes]:
+    def _scopes(self, events: Iterable[Event]) -> tuple[Scopes, Scopes]:
         host, device = _Rows(), _Rows()
         for event in events:
             if event.cat not in {"user_annotation", "gpu_user_annotation"} or event.ph != "X":
@@ -315,7 +243,7 @@ def _scopes(rows: _Rows) -> Scopes:
     return Scopes(place=place, start_ns=start, end_ns=end, name=name)
 
 
-def _facts(file: _File, ops: Ops) -> dict[str, str]:
+def _facts(file: KinetoFile, ops: Ops) -> dict[str, str]:
     models = {device.id: device.name for device in file.device_properties}
     used = sorted({models[int(device)] for device in np.unique(ops.device) if int(device) in models})
     versions = {

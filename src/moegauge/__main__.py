@@ -1,0 +1,5 @@
+"""python -m moegauge."""
+
+from moegauge.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""Devices: identity, clocks, caches. Read, never set."""

@@ -1,0 +1,1 @@
+"""Runners: one file a kernel kind. Each states its boundary and is checked against a float64 reference first."""

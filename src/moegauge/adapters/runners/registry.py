@@ -1,0 +1,50 @@
+"""Runners by name. Their modules import torch or vLLM, so they are imported only when one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import cast
+
+from moegauge import errors
+from moegauge.adapters.runners.work import ModelSpec, Runner
+
+RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
+    "torch_moe": ("torch_moe", "torch", "torch_moe", "TorchMoeRunner", False),
+    "vllm_triton_moe": ("vllm_triton_moe", "vllm TritonExperts", "vllm_triton_moe", "VllmTritonMoeRunner", True),
+}
+"""name -> (kernel kind, backend, module, class, whether every layer has its own weights by default)."""
+
+
+def runner_identity(name: str) -> tuple[str, str]:
+    """(kernel kind, backend) of a runner.
+
+    Raises:
+        MisuseError: no such runner.
+    """
+    if name not in RUNNERS:
+        raise errors.MisuseError(
+            where="--runner", expected=", ".join(sorted(RUNNERS)), found=name, remedy="Choose one of them."
+        )
+    kind, backend, *_ = RUNNERS[name]
+    return kind, backend
+
+
+def make_runner(name: str, model: ModelSpec) -> Runner:
+    """Allocate a runner's weights on its device.
+
+    Raises:
+        MisuseError: no such runner, or what it needs is not installed.
+    """
+    runner_identity(name)
+    _, _, module, class_name, _ = RUNNERS[name]
+    try:
+        found = import_module(f"moegauge.adapters.runners.{module}")
+    except ModuleNotFoundError as error:
+        raise errors.MisuseError(
+            where=f"runner {name}",
+            expected="the packages it needs",
+            found=f"no module named {error.name}",
+            remedy='Install them: pip install "moegauge[torch]", and vllm for vllm_triton_moe.',
+        ) from error
+    return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)

@@ -1,0 +1,280 @@
+"""vLLM's own Triton experts on CUDA, called as the serving engine calls them, without an engine.
+
+Boundary: permute to topk_weight_and_reduce, as registered for the kind. Times come from the profiler (CUPTI), the same
+instrument as serving; device events around the pass are recorded beside them as a cross-check.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pynvml
+import torch
+import vllm
+from torch.profiler import ProfilerActivity, profile, record_function
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+from vllm.model_executor.layers.fused_moe.config import (
+    FUSED_MOE_UNQUANTIZED_CONFIG,
+    FusedMoEConfig,
+    FusedMoEParallelConfig,
+    RoutingMethodType,
+)
+from vllm.model_executor.layers.fused_moe.experts.triton_moe import TritonExperts
+from vllm.model_executor.layers.fused_moe.fused_moe import try_get_optimal_moe_config
+
+from moegauge import errors
+from moegauge.adapters.devices import cuda
+from moegauge.adapters.runners.dense_mlp import DenseMlp
+from moegauge.adapters.runners.torch_moe import Inputs, MoeWeights, check_output
+from moegauge.adapters.runners.work import (
+    Checked,
+    ModelSpec,
+    ProfiledTimes,
+    RunCondition,
+    Work,
+    bytes_between_uses,
+    check_cache_claim,
+)
+from moegauge.adapters.traces.kineto import parse_kineto
+from moegauge.evidence.digest import record_digest
+from moegauge.kernels.scopes import ScopeTags
+from moegauge.records.measurement import LaunchMode
+
+_TAG = "measured"
+_KEPT = 32
+Prepared = TypeVar("Prepared")
+
+
+class VllmTritonMoeRunner:
+    """Runs ``TritonExperts.apply`` on normally distributed weights and hidden states."""
+
+    name = "vllm_triton_moe"
+    kernel_kind = "vllm_triton_moe"
+    backend = "vllm TritonExperts"
+    works_at_once = 4096
+
+    def __init__(self, model: ModelSpec) -> None:
+        if not torch.cuda.is_available():
+            raise errors.MisuseError(
+                where="runner vllm_triton_moe",
+                expected="a CUDA device",
+                found="none",
+                remedy="Run it on a GPU machine.",
+            )
+        self.weights = MoeWeights(model, "cuda")
+        shape = model.shape
+        self.experts = TritonExperts(
+            FusedMoEConfig(
+                num_experts=shape.num_experts,
+                experts_per_token=shape.top_k,
+                hidden_dim=shape.hidden_size,
+                intermediate_size=shape.intermediate_size,
+                num_local_experts=model.num_local_experts,
+                num_logical_experts=shape.num_experts,
+                activation=MoEActivation.SILU,
+                device="cuda",
+                routing_method=RoutingMethodType.Renormalize,
+                moe_parallel_config=FusedMoEParallelConfig.make_no_parallel(),
+                in_dtype=self.weights.dtype,
+            ),
+            FUSED_MOE_UNQUANTIZED_CONFIG,
+        )
+        self._turn = 0
+        self._shared: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._flush: cuda.CacheFlush | None = None
+        self._outputs: dict[int, torch.Tensor] = {}
+        self._prepared: OrderedDict[int, list[Callable[[], torch.Tensor]]] = OrderedDict()
+        self._graphs: OrderedDict[int, list[tuple[int, torch.cuda.CUDAGraph]]] = OrderedDict()
+
+    def facts(self, condition: RunCondition, works: Sequence[Work]) -> dict[str, str]:
+        """Device, versions, profiler, and the cache state; one that is not achieved is refused."""
+        if condition.launch_mode == LaunchMode.GRAPH and condition.cache_state not in {"in_order", "rotated"}:
+            raise errors.MisuseError(
+                where="--cache-state",
+                expected="in_order or rotated in graphs",
+                found=condition.cache_state,
+                remedy="Measure warm and cold eagerly.",
+            )
+        touched = bytes_between_uses(self.weights.model, works)
+        if condition.cache_state == "cold":
+            self._flush = self._flush or cuda.CacheFlush()
+            touched = self._flush.num_bytes
+        check_cache_claim(condition.cache_state, touched_bytes=touched, cache_bytes=cuda.last_level_cache_bytes())
+        pynvml.nvmlInit()
+        driver = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        pynvml.nvmlShutdown()
+        model = self.weights.model
+        beside = {} if condition.co_running is None else {"co_running": f"dense MLP of width {condition.co_running}"}
+        return beside | {
+            "profiler": "kineto",
+            "device_model": cuda.model_name(),
+            "torch": str(torch.__version__),
+            "vllm": vllm.__version__,
+            "cuda_driver": str(driver),
+            "cuda_runtime": str(torch._C._cuda_getCompiledVersion()),
+            "cache_state": condition.cache_state,
+            "weights": f"random-normal seed {model.seed}, {model.num_weight_sets} sets",
+            "activations": f"random-normal seed {model.seed}",
+        }
+
+    def kernel_config_digest(self, work: Work) -> str:
+        """Digest of the Triton configuration vLLM picks for the work's rows."""
+        w13, w2 = self.weights.of_layer(work.layer)
+        name = FUSED_MOE_UNQUANTIZED_CONFIG.config_name(self.weights.dtype)
+        rows, top_k = work.topk_ids.shape
+        return record_digest(try_get_optimal_moe_config(w13.size(), w2.size(), top_k, name, rows))
+
+    def surroundings(self) -> dict[str, str]:
+        """Device UUID, clocks, power, temperature, throttle reasons."""
+        return cuda.surroundings()
+
+    def check(self, work: Work, *, draw: int = 0) -> Checked:
+        """Compare one call, on a poisoned output, with float64."""
+        given = self.weights.inputs(work, draw)
+        return check_output(self._call(work, given, poison=True)(), given, self.weights, work, draw)
+
+    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ProfiledTimes:
+        """Run every work once under the profiler."""
+        if condition.launch_mode == LaunchMode.GRAPH:
+            graphs = self._captured(works, condition)
+            return self._profiled(lambda: self._replay(graphs), ScopeTags(frozenset({_TAG}), frozenset()))
+        calls = self._ready(works, condition)
+        body = lambda: self._eager(works, calls, condition)  # noqa: E731
+        return self._profiled(body, ScopeTags(frozenset(), frozenset({_TAG})))
+
+    def _profiled(self, body: Callable[[], None], tags: ScopeTags) -> ProfiledTimes:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            begin.record()
+            body()
+            end.record()
+            torch.cuda.synchronize()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            data = path.read_bytes()
+        return ProfiledTimes(parse_kineto(data, source="profiled pass"), tags, round(begin.elapsed_time(end) * 1e6))
+
+    def _eager(
+        self, works: Sequence[Work], calls: Sequence[Callable[[], torch.Tensor]], condition: RunCondition
+    ) -> None:
+        for work, call in zip(works, calls, strict=True):
+            if condition.cache_state == "cold" and self._flush is not None:
+                self._flush()
+            elif condition.cache_state == "warm":
+                call()
+            with record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
+                call()
+
+    def _replay(self, graphs: Sequence[tuple[int, torch.cuda.CUDAGraph]]) -> None:
+        for iteration, graph in graphs:
+            with record_function(f"{_TAG} I{iteration}"):
+                graph.replay()
+
+    def _ready(self, works: Sequence[Work], condition: RunCondition) -> list[Callable[[], torch.Tensor]]:
+        """Calls with their inputs on the device; run once, so that compilation is over before anything is timed."""
+        key = _key(works, condition)
+        if key not in self._prepared:
+            rotate = condition.cache_state == "rotated"
+            calls = [self._call(work, self.weights.inputs(work), rotate=rotate) for work in works]
+            if condition.co_running is not None:
+                beside = DenseMlp(condition.co_running, self.weights)
+                calls = [beside.along(call, len(work.topk_ids)) for call, work in zip(calls, works, strict=True)]
+            for call in calls:
+                call()
+            torch.cuda.synchronize()
+            self._warm_profiler()
+            _keep(self._prepared, key, calls)
+        return self._prepared[key]
+
+    def _captured(self, works: Sequence[Work], condition: RunCondition) -> list[tuple[int, torch.cuda.CUDAGraph]]:
+        """One graph an iteration, each replayed once untimed."""
+        key = _key(works, condition)
+        if key not in self._graphs:
+            calls = self._ready(works, condition)
+            graphs: list[tuple[int, torch.cuda.CUDAGraph]] = []
+            for iteration in sorted({work.iteration for work in works}):
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    for work, call in zip(works, calls, strict=True):
+                        if work.iteration == iteration:
+                            call()
+                graphs.append((iteration, graph))
+            self._replay(graphs)
+            torch.cuda.synchronize()
+            _keep(self._graphs, key, graphs)
+        return self._graphs[key]
+
+    def _warm_profiler(self) -> None:
+        """A process's first profiler session can lose kernels; spend it on nothing."""
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+            torch.ones(1, device="cuda").add_(1)
+            torch.cuda.synchronize()
+
+    def _call(
+        self, work: Work, given: Inputs, *, rotate: bool = False, poison: bool = False
+    ) -> Callable[[], torch.Tensor]:
+        w13, w2 = self.weights.of_layer(work.layer)
+        if rotate:
+            w13, w2 = self.weights.w13[self._turn], self.weights.w2[self._turn]
+            self._turn = (self._turn + 1) % self.weights.model.num_weight_sets
+        shape, dtype = self.weights.model.shape, self.weights.dtype
+        rows, top_k = work.topk_ids.shape
+        width = max(2 * shape.intermediate_size, shape.hidden_size)
+        workspaces = self._workspaces(rows * top_k * width, dtype)
+        out = self._outputs.setdefault(rows, torch.empty_like(given.hidden_states))
+        if poison:
+            out.fill_(float("nan"))
+        expert_map = None if work.expert_map is None else torch.from_numpy(work.expert_map.copy()).cuda()
+
+        def call() -> torch.Tensor:
+            self.experts.apply(
+                output=out,
+                hidden_states=given.hidden_states,
+                w1=w13,
+                w2=w2,
+                topk_weights=given.topk_weights,
+                topk_ids=given.topk_ids,
+                activation=MoEActivation.SILU,
+                global_num_experts=shape.num_experts,
+                expert_map=expert_map,
+                a1q_scale=None,
+                a2_scale=None,
+                workspace13=workspaces[0],
+                workspace2=workspaces[1],
+                expert_tokens_meta=None,
+                apply_router_weight_on_input=False,
+            )
+            return out
+
+        return call
+
+    def _workspaces(self, numel: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two workspaces shared by all calls of a size (powers of two), as the engine shares its own."""
+        size = 1 << (numel - 1).bit_length()
+        if size not in self._shared:
+            one, other = (torch.empty(size, dtype=dtype, device="cuda") for _ in range(2))
+            self._shared[size] = (one, other)
+        return self._shared[size]
+
+
+def _keep(cache: OrderedDict[int, Prepared], key: int, value: Prepared) -> None:
+    """Keep what was prepared for the last few lists of works."""
+    cache[key] = value
+    while len(cache) > _KEPT:
+        cache.popitem(last=False)
+
+
+def _key(works: Sequence[Work], condition: RunCondition) -> int:
+    """Identity of a list of works under a condition, for reuse of what was prepared."""
+    value = zlib.crc32(f"{condition.launch_mode} {condition.cache_state} {condition.co_running}".encode())
+    for work in works:
+        value = zlib.crc32(f"{work.iteration} {work.layer} {work.rank}".encode(), value)
+        value = zlib.crc32(work.topk_ids.tobytes(), value)
+    return value

@@ -1,0 +1,107 @@
+"""The JSON of a Kineto Chrome trace, decoded; damaged names are repaired and reported, a damaged file is refused."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from moegauge import errors
+from moegauge.records.capture import Finding
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_REPLACEMENT = "\ufffd"
+
+
+class Args(msgspec.Struct):
+    """The arguments of an event that matter here. XPU rows carry ``sycl queue`` where others carry ``stream``."""
+
+    correlation: int | float | str | None = None
+    device: int | float | str | None = None
+    stream: int | float | str | None = None
+    sycl_queue: int | float | str | None = msgspec.field(default=None, name="sycl queue")
+    external_id: int | float | str | None = msgspec.field(default=None, name="External id")
+
+    def place(self) -> tuple[int, int] | None:
+        """(device, stream) of a device operation; None where the row does not name both as integers."""
+        stream = self.stream if self.stream is not None else self.sycl_queue
+        return (self.device, stream) if isinstance(self.device, int) and isinstance(stream, int) else None
+
+
+class Event(msgspec.Struct):
+    """One event; times stay the text they are in the file."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    args: Args | None = None
+
+
+class Device(msgspec.Struct):
+    """A device the file describes."""
+
+    id: int
+    name: str
+
+
+class Distributed(msgspec.Struct):
+    """Which rank of how many the process was."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class KinetoFile(msgspec.Struct):
+    """The whole file."""
+
+    trace_events: list[Event] = msgspec.field(name="traceEvents")
+    device_properties: list[Device] = msgspec.field(default_factory=list, name="deviceProperties")
+    distributed: Distributed | None = msgspec.field(default=None, name="distributedInfo")
+    cuda_driver_version: int | None = None
+    cuda_runtime_version: int | None = None
+    cupti_version: int | None = None
+
+
+def decode_kineto(data: bytes, source: str) -> tuple[KinetoFile, list[Finding]]:
+    """Decode the JSON of a trace, with a finding where names had to be repaired.
+
+    Raises:
+        MalformedFile: cut, damaged beyond names, or no trace; says where the file ends.
+    """
+    decoder = msgspec.json.Decoder(KinetoFile)
+    try:
+        return decoder.decode(data), []
+    except msgspec.ValidationError as error:
+        raise malformed(source, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        repaired = _CONTROL.sub(_REPLACEMENT, data.decode("utf-8", errors="replace")).encode()
+        if repaired == data:
+            raise malformed(source, f"{error} (file ends at byte {len(data)})") from error
+    try:
+        file = decoder.decode(repaired)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise malformed(source, f"{error} (file ends at byte {len(data)})") from error
+    damaged = Counter(event.name for event in file.trace_events if event.name and _REPLACEMENT in event.name)
+    return file, [
+        Finding(
+            code="NAMES_REPAIRED",
+            sentence="control or non-UTF-8 bytes in names were replaced by U+FFFD",
+            num=sum(damaged.values()),
+            examples=tuple(name[:80] for name in list(damaged)[:5]),
+        )
+    ]
+
+
+def malformed(source: str, found: str) -> errors.MalformedFile:
+    """The error for a trace that is not what it has to be."""
+    return errors.MalformedFile(
+        where=source,
+        expected="a whole Kineto trace (a JSON object with traceEvents)",
+        found=found,
+        remedy="The file is cut or damaged; export the trace again.",
+    )

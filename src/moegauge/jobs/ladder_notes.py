@@ -1,0 +1,84 @@
+"""What a report says beside its rungs: facts of the passes, drift between them, and the identity of rungs 3 to 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from moegauge.adapters.profile_db import ProfileRow
+from moegauge.evidence.capture_folder import CaptureFolder
+from moegauge.ladder.alignment import Alignment
+from moegauge.records.comparison import Rung
+from moegauge.records.measurement import Fact, Facts
+from moegauge.records.profile import PassRecord
+
+_PASS_CONDITIONS = ("device_uuids", "throttle")
+_RANGES = {"sm_clock_mhz": "SM clock", "power_mw": "power", "temperature_c": "temperature"}
+_UNITS = {"sm_clock_mhz": "MHz", "power_mw": "mW", "temperature_c": "°C"}
+
+
+def pass_conditions(record: PassRecord) -> Facts:
+    """Conditions that were read around a pass: device identity, and throttle reasons on either end."""
+    found: Facts = {}
+    for name in _PASS_CONDITIONS:
+        values = [record.facts[f"{name}.{when}"] for when in ("before", "after") if f"{name}.{when}" in record.facts]
+        if values:
+            distinct = sorted(set(values) - {"none"}) or ["none"]
+            found[name] = Fact(value=", ".join(distinct), source="trace")
+    return found
+
+
+def capture_notes(capture: CaptureFolder, work: Alignment) -> tuple[str, ...]:
+    """What the capture itself says."""
+    notes = ["one serving capture: serving variation is not included in any interval"]
+    both = (work.left_rank >= 0) & (work.right_rank >= 0) & work.covered
+    if capture.record.topology.world_size > 1 and both.any():
+        same = int((work.left_rank == work.right_rank)[both].sum())
+        notes.append(f"same critical rank on both sides in {same} of {int(both.sum())} invocations")
+    if capture.record.partial:
+        notes.append("the capture is partial: a declared rank was not recorded")
+    notes += [f"{finding.code}: {finding.num} {finding.sentence}" for finding in capture.record.findings]
+    return tuple(notes)
+
+
+def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Sequence[ProfileRow]) -> tuple[str, ...]:
+    """Drift between the passes of each set of rows measured together, and the range of what was read around them."""
+    mine = samples.filter(pl.col("row_id").is_in([row.row_id for row in used]))
+    if mine.is_empty():
+        return ()
+    by_row = mine.group_by("row_id").agg(pl.col("pass_id").unique().sort().alias("passes"))
+    totals = mine.join(by_row, on="row_id").group_by("passes", "pass_id").agg(pl.col("busy_ns").sum())
+    drift = totals.group_by("passes").agg(
+        ((pl.col("busy_ns").max() - pl.col("busy_ns").min()) / pl.col("busy_ns").mean()).alias("spread"), pl.len()
+    )
+    worst = drift.filter(pl.col("len") > 1)["spread"].max()
+    notes = [f"isolated passes: {len(set(mine['pass_id'].to_list()))}"]
+    if isinstance(worst, float):
+        notes.append(f"drift between passes: totals of rows measured together spread by at most {worst:.2%}")
+    for name, words in _RANGES.items():
+        values = [
+            float(record.facts[key])
+            for number, record in passes.items()
+            if number in set(mine["pass_id"].to_list())
+            for key in (f"{name}.before", f"{name}.after")
+            if key in record.facts
+        ]
+        if values:
+            notes.append(f"isolated passes, {words}: {min(values):.0f} to {max(values):.0f} {_UNITS[name]}")
+    return tuple(notes)
+
+
+def rung_identity(rungs: Sequence[Rung]) -> tuple[str, ...]:
+    """d3 + d4 = full-run minus vLLM, in whole ns, where rungs 3 to 5 cover the same invocations."""
+    third, fourth, fifth = (rung.capture_wide for rung in rungs[2:5])
+    if third is None or fourth is None or fifth is None:
+        return ()
+    if third.diff_ns is None or fourth.diff_ns is None or fifth.diff_ns is None:
+        return ()
+    if len({pair.num_invocations for pair in (third, fourth, fifth)}) != 1:
+        return ()
+    return (
+        f"d3 + d4 = {third.diff_ns} + {fourth.diff_ns} = {third.diff_ns + fourth.diff_ns} ns; full-run minus vLLM = "
+        f"{fifth.diff_ns} ns",
+    )

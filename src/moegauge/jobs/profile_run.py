@@ -1,0 +1,235 @@
+"""moegauge profile run, list, count-missing, query: what is measured, what is missing, and filling it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from moegauge import errors
+from moegauge.adapters.profile_db import ProfileRow, open_profile_db
+from moegauge.adapters.runners.registry import RUNNERS, make_runner, runner_identity
+from moegauge.adapters.runners.work import ModelSpec, RunCondition
+from moegauge.evidence.capture_folder import CaptureFolder, open_capture
+from moegauge.evidence.digest import record_digest
+from moegauge.jobs.fill import Filled, Group, fill
+from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
+from moegauge.jobs.progress import Progress, silent
+from moegauge.jobs.targets import launch_modes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which rows of a capture are wanted.
+
+    Attributes:
+        inputs: representations and how they are drawn; each is a group of its own in every pass.
+        iterations, layers, ranks: only these; None for all.
+        launch_mode: as-served, eager or graph. cache_state, co_running: see adapters.runners.work.RunCondition.
+        num_passes: passes every row shall have.
+    """
+
+    inputs: tuple[InputChoice, ...]
+    iterations: frozenset[int] | None = None
+    layers: frozenset[int] | None = None
+    ranks: frozenset[int] | None = None
+    launch_mode: str = "as-served"
+    cache_state: str = "in_order"
+    co_running: int | None = None
+    num_passes: int = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerChoice:
+    """Which runner, with how many weight sets (None: the runner's default) and which seed."""
+
+    name: str
+    num_weight_sets: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RowView:
+    """One wanted or stored row for a table: its place, key and passes; ``differs`` names what keeps near rows apart."""
+
+    input_type: str
+    iteration: int
+    layer: int
+    rank: int
+    executed_rows: int
+    input_digest: str
+    num_passes: int
+    status: str
+    differs: tuple[str, ...]
+
+
+def run(
+    capture: Path,
+    db: Path,
+    wanted: Wanted,
+    choice: RunnerChoice,
+    *,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Filled:
+    """Measure what the database lacks of the wanted rows.
+
+    Args:
+        capture: capture folder. db: profile database; made where there is none.
+        wanted: rows. choice: runner. force: measure again, as a new generation. progress: told after every chunk.
+
+    Raises:
+        EvidenceError, MisuseError
+    """
+    folder = open_capture(capture)
+    recorded = [rank.rank for rank in folder.record.topology.ranks if rank.recorded]
+    ranks = [rank for rank in recorded if wanted.ranks is None or rank in wanted.ranks]
+    if not ranks:
+        raise errors.MisuseError(
+            where="--ranks",
+            expected=f"recorded ranks, out of {recorded}",
+            found=str(sorted(wanted.ranks or [])),
+            remedy="moegauge capture show lists what was captured.",
+        )
+    done: list[Filled] = []
+    for rank in ranks:
+        groups = _groups(folder, replace(wanted, ranks=frozenset({rank})), choice)
+        runner = make_runner(choice.name, _model(folder, rank, choice))
+        with open_profile_db(db, create=True) as database:
+            filled = fill(
+                database, folder, runner, groups, num_passes=wanted.num_passes, force=force, progress=progress
+            )
+        done.append(filled)
+    return _together(done)
+
+
+def _groups(folder: CaptureFolder, wanted: Wanted, choice: RunnerChoice) -> list[Group]:
+    """One group for each input and launch mode."""
+    groups = []
+    for one in wanted.inputs:
+        for mode, specs in launch_modes(wanted_specs(folder, wanted, one, choice), wanted.launch_mode).items():
+            groups.append(
+                Group(
+                    specs=specs,
+                    condition=RunCondition(
+                        launch_mode=mode, cache_state=wanted.cache_state, co_running=wanted.co_running
+                    ),
+                )
+            )
+    return groups
+
+
+def wanted_specs(folder: CaptureFolder, wanted: Wanted, one: InputChoice, choice: RunnerChoice) -> list[Spec]:
+    """Specs of a capture that a request is about, of one representation.
+
+    Raises:
+        MisuseError: nothing is left of them.
+    """
+    specs = [
+        spec
+        for spec in SpecSource(folder, subject_kind=runner_identity(choice.name)).specs(one)
+        if (wanted.iterations is None or spec.iteration in wanted.iterations)
+        and (wanted.layers is None or spec.layer in wanted.layers)
+        and (wanted.ranks is None or spec.rank in wanted.ranks)
+    ]
+    if not specs:
+        raise errors.MisuseError(
+            where=str(folder.path),
+            expected="at least one invocation with exact input",
+            found="none of the iterations, layers and ranks named",
+            remedy="moegauge capture show lists what was captured.",
+        )
+    return specs
+
+
+def query(capture: Path, db: Path, wanted: Wanted, choice: RunnerChoice) -> list[RowView]:
+    """Stored passes of every wanted row, whatever they were measured under; missing ones with what differs.
+
+    A row is found by kernel, shape, input and launch mode alone; of several, the one with most passes is shown.
+    ``differs`` is empty for a hit. For a miss it names the fields in which the nearest stored row differs.
+    """
+    folder = open_capture(capture)
+    specs = [spec for one in wanted.inputs for spec in wanted_specs(folder, wanted, one, choice)]
+    with open_profile_db(db) as database:
+        rows, have = database.rows(), database.num_samples()
+    by_match: dict[str, list[ProfileRow]] = {}
+    for row in rows:
+        by_match.setdefault(record_digest(row.key.match), []).append(row)
+    stored = [_flat(msgspec.to_builtins(row.key.match)) | {"launch_mode": row.key.setting.launch_mode} for row in rows]
+    views = []
+    for spec in specs:
+        found = by_match.get(record_digest(spec.match), [])
+        mode = spec.served_launch_mode if wanted.launch_mode == "as-served" else wanted.launch_mode
+        fitting = [row for row in found if row.key.setting.launch_mode in {None, mode} or mode is None]
+        counted = [(have.get(record_digest(row.key), 0), str(row.status)) for row in fitting]
+        passes, status = max(counted, default=(0, "missing"))
+        differs = () if fitting else _nearest_difference(spec, stored, mode)
+        views.append(
+            RowView(
+                spec.match.input_type,
+                spec.iteration,
+                spec.layer,
+                spec.rank,
+                spec.match.executed_rows,
+                spec.match.input_digest,
+                passes,
+                status,
+                differs,
+            )
+        )
+    return views
+
+
+def list_rows(db: Path) -> list[ProfileRow]:
+    """Newest generation of every stored row."""
+    with open_profile_db(db) as database:
+        return database.rows()
+
+
+def _nearest_difference(spec: Spec, stored: list[dict[str, object]], mode: str | None) -> tuple[str, ...]:
+    """Fields in which the stored row that differs least from a wanted one differs."""
+    wanted = _flat(msgspec.to_builtins(spec.match)) | ({"launch_mode": mode} if mode is not None else {})
+    differences = (tuple(name for name, value in wanted.items() if row.get(name) != value) for row in stored)
+    return min(differences, key=len, default=("no rows at all",))
+
+
+def _flat(value: object, prefix: str = "") -> dict[str, object]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    out: dict[str, object] = {}
+    for name, inner in value.items():
+        out |= _flat(inner, f"{prefix}.{name}" if prefix else str(name))
+    return out
+
+
+def _model(folder: CaptureFolder, rank: int, choice: RunnerChoice) -> ModelSpec:
+    record = folder.record
+    identity = record.topology.ranks[rank]
+    own = RUNNERS[choice.name][4]
+    sets = choice.num_weight_sets if choice.num_weight_sets is not None else (len(record.moe_layers) if own else 1)
+    if not 1 <= sets <= len(record.moe_layers) or identity.num_local_experts is None:
+        raise errors.MisuseError(
+            where="--weight-sets",
+            expected=f"1 to {len(record.moe_layers)} (the MoE layers)",
+            found=str(sets),
+            remedy="Give as many as fit the device's memory.",
+        )
+    return ModelSpec(
+        shape=record.model,
+        num_local_experts=identity.num_local_experts,
+        numeric_format=record.kernel.numeric_format,
+        layers=record.moe_layers,
+        num_weight_sets=sets,
+        seed=choice.seed,
+    )
+
+
+def _together(done: list[Filled]) -> Filled:
+    return Filled(
+        sum(one.num_rows for one in done),
+        sum(one.num_measured for one in done),
+        sum(one.num_passes for one in done),
+        sum(one.num_missing for one in done),
+        tuple(failure for one in done for failure in one.failures),
+    )
