@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from moegauge.adapters.profile_db import Sample, now, open_profile_db
@@ -15,6 +17,7 @@ from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.jobs.align import align, exit_status, ladder_settings
 from moegauge.jobs.capture_import import import_bundle
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, InputChoice, Spec, SpecSource
+from moegauge.jobs.report import read_report
 from moegauge.jobs.verify import verify
 from moegauge.records.comparison import LadderReport, Pair
 from moegauge.records.measurement import Fact, LaunchMode
@@ -26,6 +29,9 @@ PREFILL, DECODES = 0, (1, 2, 3, 4)
 ROLE_NS = {"align_small": 3_000, "gemm": 20_000, "act": 4_000, "sum": 3_000}
 SERVED_NS = {PREFILL: 200_000, **dict.fromkeys(DECODES, 50_000)}
 """One invocation; ten of them are 2 ms of the prefill, and 0.5 ms of each of the four decodes: 4 ms in all."""
+
+FACTS = {"device_model": "Simulated GPU", "cuda_driver": "13000", "torch": "2.11.0", "vllm": "0.25.1"}
+"""Conditions as the capture records them."""
 
 SELECTED = (1, 0)
 """The median iteration, and the layer of median time in it: the first of equals."""
@@ -55,14 +61,6 @@ class Desk:
 
     folder: Path
     capture: CaptureFolder
-    facts: dict[str, str] = field(
-        default_factory=lambda: {
-            "device_model": "Simulated GPU",
-            "cuda_driver": "13000",
-            "torch": "2.11.0",
-            "vllm": "0.25.1",
-        }  # fmt: skip
-    )
 
     @property
     def db(self) -> Path:
@@ -77,17 +75,17 @@ class Desk:
         sampler: str = "counts_exact",
         facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Measure every invocation of the given inputs in passes 0.01 % apart, or with noise of the test's own."""
+        """Measure every invocation of the given inputs in passes 8 ns apart, or with noise of the test's own."""
         recording, source = served(), SpecSource(self.capture)
         for kind, away in off.items():
             specs = source.specs(InputChoice(type=kind, sampler=sampler))
             for number in range(num_passes):
-                drift = 1 + (number - (num_passes - 1) / 2) * 1e-4
+                drift = 4 * (2 * number - (num_passes - 1))
                 samples = []
                 for spec in specs:
                     wanted = SERVED_NS[spec.iteration] * (1 + away(spec.iteration, spec.layer))
-                    taken = wanted * (drift if noise is None else 1 + noise())
-                    samples.append(sample(recording, spec, round(taken), self.facts | dict(facts or {})))
+                    taken = round(wanted) + drift if noise is None else round(wanted * (1 + noise()))
+                    samples.append(sample(recording, spec, taken, FACTS | dict(facts or {})))
                 with open_profile_db(self.db, create=True) as database:
                     database.add_pass(record(self.capture), [], samples)
 
@@ -377,18 +375,52 @@ def test_noise_alone_is_never_flagged_as_cancellation(desk: Desk, spread: float)
 # Again
 
 
+OFF = {EXACT: throughout(0.004), ITERATION: throughout(-0.01), FULL_RUN: opposite(0.02)}
+
+
+def reported(imported: Path, folder: Path, kinds: tuple[str, ...], *, before: str | None = None) -> Path:
+    """Report over a database of its own, planted in this order, behind passes of a sampler it does not use."""
+    shutil.copytree(imported, folder / "capture")
+    desk = Desk(folder, open_capture(folder / "capture"))
+    if before is not None:
+        desk.plant({ITERATION: nothing}, sampler=before)
+    for kind in kinds:
+        desk.plant({kind: OFF[kind]})
+    desk.align()
+    return folder / "report"
+
+
 def test_the_same_inputs_give_the_same_report_byte_for_byte(imported: Path, tmp_path: Path) -> None:
-    """Two databases, filled at two times; the second was measured in another order too."""
-    off = {EXACT: throughout(0.004), ITERATION: throughout(-0.01), FULL_RUN: opposite(0.02)}
-    found = []
-    for number in (1, 2):
-        shutil.copytree(imported, tmp_path / str(number) / "x" / "capture")
-        desk = Desk(tmp_path / str(number) / "x", open_capture(tmp_path / str(number) / "x" / "capture"))
-        desk.plant(off)
-        desk.align()
-        report = desk.folder / "report"
-        found.append({path.name: path.read_bytes() for path in sorted(report.iterdir())})
-    assert list(found[0]) == [
+    kinds = (EXACT, ITERATION, FULL_RUN)
+    reports = [reported(imported, tmp_path / name / "served", kinds) for name in ("one", "other")]
+    one, other = ({path.name: path.read_bytes() for path in sorted(report.iterdir())} for report in reports)
+    assert list(one) == [
         "invocation_rows.parquet", "iteration_rows.parquet", "rank_rows.parquet", "report.json", "report.json.sha256",
     ]  # fmt: skip
-    assert found[0] == found[1]
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+def test_the_order_of_measuring_changes_nothing_but_row_numbers(imported: Path, tmp_path: Path) -> None:
+    reports = [
+        reported(imported, tmp_path / "one" / "served", (EXACT, ITERATION, FULL_RUN)),
+        reported(imported, tmp_path / "other" / "served", (FULL_RUN, EXACT, ITERATION)),
+    ]
+    one, other = (json.loads((report / "report.json").read_text()) for report in reports)
+    for record in (one, other):
+        del record["evidence"]["tables"]["rank_rows.parquet"]
+    assert one == other
+    rows = [pl.read_parquet(report / "rank_rows.parquet").drop("row_id") for report in reports]
+    assert rows[0].equals(rows[1])
+
+
+def test_what_else_a_database_holds_is_listed_and_is_no_part_of_the_evidence(imported: Path, tmp_path: Path) -> None:
+    kinds = (EXACT, ITERATION, FULL_RUN)
+    plain = read_report(reported(imported, tmp_path / "one" / "served", kinds))
+    mixed = read_report(reported(imported, tmp_path / "other" / "served", kinds, before="uniform"))
+    assert mixed.evidence.measurements == plain.evidence.measurements
+    assert [rung.reason for rung in mixed.rungs] == [rung.reason for rung in plain.rungs]
+    spare = [entry for entry in wide(mixed, 3).unmatched if entry not in wide(plain, 3).unmatched]
+    assert [(entry.side, entry.why, entry.num) for entry in spare] == [
+        ("right", "INPUT_NOT_SERVED", 10),
+        ("right", "INPUT_NOT_SERVED", 40),
+    ]

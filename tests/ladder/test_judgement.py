@@ -374,3 +374,19 @@ def test_layers_that_cancel_within_the_selected_iteration_are_flagged_on_rung_2(
     assert "CANCELLATION" not in report.rungs[1].capture_wide.flags
     assert report.verdict.first_divergence == 2
     assert exit_status(report) == 1
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.2, 0.4])
+def test_noise_alone_is_never_flagged_however_large(noise):
+    flagged = []
+    for num_passes in (6, 7):
+        for num_units in (4, 31, 48):
+            for seed in range(60):
+                g = np.random.default_rng(seed)
+                left = g.integers(50_000, 150_000, num_units)
+                table = np.rint(left * (1 + g.normal(0, noise, (num_passes, num_units)))).astype(np.int64)
+                if is_cancellation(
+                    Units(left, subtract_left=True, samples=[(np.arange(num_units), table)]), tolerance=0.02
+                ):
+                    flagged.append((num_passes, num_units, seed))
+    assert flagged == []

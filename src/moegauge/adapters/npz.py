@@ -38,7 +38,7 @@ def read_npz(path: Path, *, required: tuple[str, ...], optional: tuple[str, ...]
             if missing:
                 raise _malformed(path, f"arrays {', '.join(required)}", f"no {', '.join(missing)}")
             return {name: archive[name] for name in (*required, *optional) if name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise _malformed(path, "an .npz of plain arrays", str(error)) from error
 
 

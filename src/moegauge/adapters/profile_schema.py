@@ -69,7 +69,7 @@ def connected(path: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
         raise errors.MissingFile(
             where=str(path),
             expected="a profile database",
-            found="no file" if not path.exists() else "0 bytes",
+            found="a folder" if path.is_dir() else "0 bytes" if path.exists() else "no file",
             remedy="Fill one with moegauge profile import or moegauge profile run.",
         )
     if fresh:

@@ -142,7 +142,8 @@ def cross_check(bundle: Bundle, rank: RankSource, layers: Int64Array) -> RoutesC
     if bundle.official_routes is None:
         return None
     official: Counter[bytes] = Counter()
-    for request in read_official_routes(bundle.official_routes):
+    deepest, top_k = int(layers.max()) + 1, bundle.shape.top_k
+    for request in read_official_routes(bundle.official_routes, num_layers=deepest, top_k=top_k):
         official.update(row.tobytes() for row in np.ascontiguousarray(request[:, layers, :], dtype=np.int64))
     logical: Counter[bytes] = Counter()
     padded: list[bytes] = []
@@ -151,6 +152,8 @@ def cross_check(bundle: Bundle, rank: RankSource, layers: Int64Array) -> RoutesC
         if len(index) != len(layers) or step.tokens is None:
             continue
         tables = [rank.routed.topk_ids[rank.routed.offset[i] : rank.routed.offset[i + 1]] for i in index]
+        if len({len(table) for table in tables}) != 1:
+            continue
         rows = [row.tobytes() for row in np.stack(tables, axis=1).astype(np.int64)]
         logical.update(rows[: step.tokens])
         padded += rows[step.tokens :]

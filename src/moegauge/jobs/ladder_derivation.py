@@ -263,9 +263,14 @@ def _launch_modes_recorded(capture: CaptureFolder, used: list[ProfileRow]) -> bo
 
 
 def _measurement_digest(used: list[ProfileRow], samples: pl.DataFrame) -> str:
-    """Digest of every key and raw sample the ladder used, whatever else the database holds or how it lays it out."""
+    """Digest of every key and raw sample the ladder used, whatever else the database holds or how it lays it out.
+
+    A pass is named by its samples, so that what was measured together stays together and no number of a row or a pass
+    is in it.
+    """
     keys = {row.row_id: record_digest(row.key) for row in used}
-    rows = samples.filter(pl.col("row_id").is_in(list(keys))).select(
-        "row_id", "pass_id", "ordinal", "iteration", "layer", "rank", "busy_ns", "kernels_digest"
-    )
-    return record_digest([[keys[row[0]], *row[1:]] for row in rows.iter_rows()])
+    mine = samples.filter(pl.col("row_id").is_in(list(keys)))
+    mine = mine.with_columns(key=mine["row_id"].replace_strict(keys, return_dtype=pl.String))
+    columns = ("key", "ordinal", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
+    passes = mine.sort(columns).partition_by("pass_id")
+    return record_digest(sorted(record_digest(one.select(columns).rows()) for one in passes))

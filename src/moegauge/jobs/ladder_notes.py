@@ -54,6 +54,9 @@ def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Se
     )
     worst = drift.filter(pl.col("len") > 1)["spread"].max()
     notes = [f"isolated passes: {len(set(mine['pass_id'].to_list()))}"]
+    ranks = mine.group_by("pass_id").agg(pl.col("rank").n_unique())["rank"].max()
+    if mine["rank"].n_unique() > 1 and ranks == 1:
+        notes.append("ranks were measured one at a time; their passes are paired by order, not by having run together")
     if isinstance(worst, float):
         notes.append(f"drift between passes: totals of rows measured together spread by at most {worst:.2%}")
     for name, words in _RANGES.items():

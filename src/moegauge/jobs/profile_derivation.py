@@ -16,7 +16,7 @@ from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
 from moegauge.jobs.profile_specs import exact_match
 from moegauge.kernels.attribution import Plan
 from moegauge.kernels.registry import kernel_kind
-from moegauge.kernels.scopes import ScopeTags, annotation_tags
+from moegauge.kernels.scopes import ScopeTags, annotated_iterations, annotation_tags
 from moegauge.kernels.trace import Trace
 from moegauge.records.identity import RankIdentity
 from moegauge.records.measurement import CONDITIONS, LIMITS, Fact, LaunchMode
@@ -110,7 +110,7 @@ def derive_samples(capture: CaptureFolder, rank: int, trace: Trace, labels: Repl
     """
     tags, tag = _replay_tags(trace, labels.tag)
     wanted = capture.invocations.filter((pl.col("rank") == rank) & (pl.col("routed_status") == ROUTED))
-    wanted = wanted.filter(pl.col("iteration").is_in(_annotated_iterations(trace, tag)) & (pl.col("executed_rows") > 0))
+    wanted = wanted.filter(pl.col("iteration").is_in(annotated_iterations(trace, tag)) & (pl.col("executed_rows") > 0))
     identity = capture.record.topology.ranks[rank]
     plan = Plan(
         iteration=wanted["iteration"].to_numpy().astype(np.int64),
@@ -141,11 +141,6 @@ def _replay_tags(trace: Trace, wanted: str | None) -> tuple[ScopeTags, str]:
     if tag in found["invocation"]:
         return ScopeTags(frozenset(), frozenset({tag})), tag
     return ScopeTags(frozenset({tag}), frozenset()), tag
-
-
-def _annotated_iterations(trace: Trace, tag: str) -> list[int]:
-    names = {trace.names[int(index)] for index in np.unique(trace.host_scopes.name)}
-    return sorted({int(name.rsplit("I", 1)[1]) for name in names if name.split(" ")[0] == tag})
 
 
 def _refuse_open(found: AttributedTrace, trace: Trace, num_wanted: int) -> None:

@@ -16,7 +16,7 @@ from moegauge.evidence.digest import record_digest
 from moegauge.jobs.fill import Filled, Group, fill
 from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
 from moegauge.jobs.progress import Progress, silent
-from moegauge.jobs.targets import launch_modes
+from moegauge.jobs.targets import launch_modes, work_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +96,8 @@ def run(
     for rank in ranks:
         groups = _groups(folder, replace(wanted, ranks=frozenset({rank})), choice)
         runner = make_runner(choice.name, _model(folder, rank, choice))
+        for group in groups:
+            runner.facts(group.condition, [work_of(spec) for spec in group.specs])
         with open_profile_db(db, create=True) as database:
             filled = fill(
                 database, folder, runner, groups, num_passes=wanted.num_passes, force=force, progress=progress

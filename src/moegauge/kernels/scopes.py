@@ -72,6 +72,12 @@ def annotation_tags(trace: Trace) -> dict[str, set[str]]:
     return found
 
 
+def annotated_iterations(trace: Trace, tag: str) -> list[int]:
+    """Iterations that host annotations of one tag name, ascending."""
+    matches = (_ANNOTATION.match(trace.names[int(name)]) for name in np.unique(trace.host_scopes.name))
+    return sorted({int(match["iteration"]) for match in matches if match and match["tag"] == tag})
+
+
 def op_scopes(trace: Trace, tags: ScopeTags, *, launch: Int64Array, place: Int64Array, moment: Int64Array) -> OpScopes:
     """Place operations: by their launch call where there is one, else by device annotation.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moegauge.records.decision import Reason, Status, reason
-from moegauge.timing.uncertainty import MIN_PASSES, mean_interval
+from moegauge.timing.uncertainty import MIN_PASSES, mean_interval, significant
 
 Int64Array = NDArray[np.int64]
 
@@ -108,7 +108,8 @@ def is_cancellation(units: Units, *, tolerance: float) -> bool:
 
     Units (layers of an iteration, iterations of a capture) whose own interval excludes 0 are significant. Flagged:
     the sum of their |d| exceeds the tolerance, |sum of all d| does not, and the smaller of the positive and the
-    negative significant sums exceeds half the tolerance. Noise alone cannot do that.
+    negative significant sums exceeds half the tolerance. Significance is judged for all units together, so that noise
+    alone hardly ever does that.
 
     Args:
         units: the units. tolerance: of |relative| of the total.
@@ -118,11 +119,9 @@ def is_cancellation(units: Units, *, tolerance: float) -> bool:
         return False
     spread = [_spread(index, table, size) for index, table in units.samples]
     taken = units.left_ns if units.subtract_left else np.zeros(size, dtype=np.int64)
-    bounds = np.array(mean_interval(spread))
     difference = np.sum([table.mean(axis=0) for table in spread], axis=0) - taken
-    significant = (bounds[:, 0] > taken) | (bounds[:, 1] < taken)
-    positive = difference[significant & (difference > 0)].sum()
-    negative = -difference[significant & (difference < 0)].sum()
+    counted = np.where(significant(difference, spread), difference, 0.0)
+    positive, negative = counted[counted > 0].sum(), -counted[counted < 0].sum()
     return bool(
         positive + negative > tolerance * total
         and abs(difference.sum()) <= tolerance * total

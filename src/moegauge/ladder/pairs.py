@@ -162,7 +162,7 @@ def pair_of(context: Context, rung: RungInput, scope: Scope, *, cancels: bool) -
         status, why, flags = _decided(rung, scope, totals, cancels=cancels)
     kernels = _loose_kernels(sides, scope)
     spare = (*_right_left_out(work, scope), *work.right_unmatched) if scope.whole_capture else ()
-    left_captured = int(sides.left_each_ns[scope.captured & sides.left_known].sum())
+    left_captured = sides.left_ns(scope.captured & sides.left_known)
     diff = totals.right_ns - totals.left_ns if totals else None
     return Pair(
         status=status,

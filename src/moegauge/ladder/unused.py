@@ -18,6 +18,9 @@ def unused_rows(
 ) -> tuple[Unmatched, ...]:
     """Measured rows outside covered invocations, by why: counterpart incomplete, not chosen, or never served.
 
+    Counted in invocations that were measured, each at its critical rank; one whose ranks have several reasons goes
+    under the first of them.
+
     Args:
         rows: rank invocations with invocation, match and the row_id chosen (null: none).
         measured, samples: of MeasuredWork.
@@ -28,9 +31,6 @@ def unused_rows(
     rest = measured.filter(~pl.col("row_id").is_in(used))
     if not rest.height:
         return ()
-    means = samples.group_by("row_id").agg(
-        pl.col("busy_ns").mean().round().cast(pl.Int64), pl.col("iteration", "layer").first()
-    )
     why = (
         pl.when(pl.col("row_id").is_in(matched["row_id"].to_list()))
         .then(pl.lit("COUNTERPART_INCOMPLETE"))
@@ -38,11 +38,13 @@ def unused_rows(
         .then(pl.lit("OTHER_ROW_CHOSEN"))
         .otherwise(pl.lit("INPUT_NOT_SERVED"))
     )
+    condition = ["launch_mode", "cache_state", "co_running"]
+    means = samples.group_by("row_id", *_INVOCATION, "rank").agg(pl.col("busy_ns").mean().round().cast(pl.Int64))
     units = (
-        rest.join(means, on="row_id", how="left")
-        .with_columns(why=why)
-        .group_by("why", "launch_mode", "cache_state", *_INVOCATION)
-        .agg(pl.col("busy_ns").max())
+        rest.with_columns(why=why)
+        .join(means, on="row_id", how="inner")
+        .group_by(*condition, *_INVOCATION)
+        .agg(pl.col("why").min(), pl.col("busy_ns").max())
     )
     summed = (
         units.group_by("why", "launch_mode")

@@ -28,13 +28,6 @@ LEVEL = 0.95
 _ENUMERATE_UP_TO = 10
 _NUM_DRAWN = 20_000
 
-# Student t, two-sided 95 %, by degrees of freedom (standard table, 3 decimals).
-_STUDENT_T = {
-    5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145,
-    15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101, 19: 2.093, 20: 2.086, 25: 2.060, 30: 2.042, 40: 2.021, 60: 2.000,
-    120: 1.980,
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Resamples:
@@ -110,11 +103,56 @@ def _interval(strata: list[tuple[Float64Array, Float64Array]], tail: float) -> t
     return float(low), float(high)
 
 
+def student_t(freedom: int, *, two_sided: float) -> float:
+    """The t that |T| exceeds with probability ``two_sided``, for a whole number of degrees of freedom.
+
+    Source of the closed form of the distribution: Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    low, high = 0.0, 1.0
+    while 1.0 - _within(high, freedom) > two_sided:
+        high *= 2.0
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if 1.0 - _within(middle, freedom) > two_sided else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """Probability of |T| <= t."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    if freedom == 1:
+        return 2.0 * angle / math.pi
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term
+    for step in range(2 + odd, freedom - 1, 2):
+        term *= cosine * cosine * (step - 1) / step
+        total += term
+    return 2.0 / math.pi * (angle + sine * total) if odd else sine * total
+
+
 def _tail_probability(num_passes: int) -> float:
     freedom = num_passes - 1
-    known = max((df for df in _STUDENT_T if df <= freedom), default=None)
-    assert known is not None  # noqa: S101 - callers have at least MIN_PASSES
-    return NormalDist().cdf(-_STUDENT_T[known] * math.sqrt(num_passes / freedom))
+    t = student_t(freedom, two_sided=1.0 - LEVEL)
+    return NormalDist().cdf(-t * math.sqrt(num_passes / freedom))
+
+
+def significant(difference: Float64Array, samples: Sequence[Int64Array], *, level: float = LEVEL) -> NDArray[np.bool_]:
+    """Units whose difference from 0 pass-to-pass scatter does not explain, all units together at ``level``.
+
+    Each unit is tested by its own t interval at 1 - (1 - level) / num_units, so that many units of noise seldom
+    hold one that is called significant.
+
+    Args:
+        difference: float64 [num_units], mean difference of each unit.
+        samples: for each stratum int64 [num_passes, num_units].
+        level: of the whole family.
+    """
+    variance = np.sum([table.var(axis=0, ddof=1) / len(table) for table in samples], axis=0)
+    freedom = min(len(table) for table in samples) - 1
+    t = student_t(freedom, two_sided=(1.0 - level) / max(len(difference), 1))
+    return np.asarray(np.abs(difference) > t * np.sqrt(variance), dtype=bool)
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

@@ -23,6 +23,7 @@ from moegauge.records.schema import Record, check_schema
 from moegauge.routing.expert_load import Int32Array, as_topk_ids, check_expert_map
 
 _RANK_FILE = re.compile(r"^rank(?P<rank>[0-9]{1,5})\.")
+_MAX_NUMBER = (1 << 31) - 1
 _NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _INTERMEDIATE = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
 _TOP_K = ("num_experts_per_tok", "moe_topk", "num_experts_per_token")
@@ -172,6 +173,7 @@ def read_routed_table(path: Path, shape: ModelShape, num_logical: Mapping[int, i
         where=f"{where}: ids",
         is_token=_is_token(meta, offset, num_logical),
     )
+    _check_kinds(arrays, where)
     weights = arrays.get("weights")
     if weights is not None and weights.shape != ids.shape:
         raise _inconsistent(where, f"weights {list(ids.shape)}", str(list(weights.shape)))
@@ -191,12 +193,35 @@ def _is_token(meta: NDArray[np.int64], offset: NDArray[np.int64], num_logical: M
     return np.asarray(row < np.repeat(limit, meta[:, 2]), dtype=np.bool_)
 
 
-def read_official_routes(path: Path) -> list[NDArray[np.int64]]:
-    """The engine's own export of routed experts: one array [tokens, layers, top_k] a request, in request order."""
-    with_requests = read_npz(path, required=("prompt_len", "out_len"))
-    num_requests = len(with_requests["prompt_len"])
-    arrays = read_npz(path, required=tuple(f"r{index}" for index in range(num_requests)))
-    return [arrays[f"r{index}"].astype(np.int64) for index in range(num_requests)]
+def _check_kinds(arrays: dict[str, NDArray[Any]], where: str) -> None:
+    """Weights are finite numbers and an expert map holds integers; anything else would be truncated in silence."""
+    weights, expert_map = arrays.get("weights"), arrays.get("expert_map")
+    if weights is not None and not (np.issubdtype(weights.dtype, np.floating) and np.isfinite(weights).all()):
+        raise _inconsistent(where, "weights: finite floating-point numbers", f"{weights.dtype}, or not finite")
+    if expert_map is not None and not np.issubdtype(expert_map.dtype, np.integer):
+        raise _inconsistent(where, "expert_map: integers", str(expert_map.dtype))
+
+
+def read_official_routes(path: Path, *, num_layers: int, top_k: int) -> list[NDArray[np.int64]]:
+    """The engine's own export of routed experts: one array [tokens, layers, top_k] a request, in request order.
+
+    Args:
+        path: the .npz. num_layers: layers every array must reach (dense ones included). top_k: of the model.
+
+    Raises:
+        MissingFile, MalformedFile, LimitExceeded, Inconsistent
+    """
+    lengths = read_npz(path, required=("prompt_len", "out_len"))
+    if lengths["prompt_len"].ndim != 1:
+        raise _inconsistent(str(path), "prompt_len: one number a request", str(lengths["prompt_len"].shape))
+    names = tuple(f"r{index}" for index in range(len(lengths["prompt_len"])))
+    arrays = read_npz(path, required=names)
+    for name in names:
+        shape, kind = arrays[name].shape, arrays[name].dtype
+        if len(shape) != 3 or shape[1] < num_layers or shape[2] != top_k or not np.issubdtype(kind, np.integer):
+            expected = f"{name}: integers [tokens, at least {num_layers} layers, {top_k}]"
+            raise _inconsistent(str(path), expected, f"{kind} {list(shape)}")
+    return [arrays[name].astype(np.int64) for name in names]
 
 
 def _read_meta(path: Path) -> BundleMeta:
@@ -216,8 +241,8 @@ def _check_steps(steps: list[Step], *, where: str) -> None:
         raise _inconsistent(where, "steps: at least one, each iteration number once, none negative", str(numbers[:20]))
     for step in steps:
         known = [n for n in (step.tokens, step.padded, step.reqs, *(step.rank_tokens or [])) if n is not None]
-        if any(number < 0 for number in known):
-            raise _inconsistent(where, "counts that are not negative", f"iteration {step.iteration}: {known}")
+        if any(not 0 <= number <= _MAX_NUMBER for number in (step.iteration, *known)):
+            raise _inconsistent(where, f"counts in 0..{_MAX_NUMBER}", f"iteration {step.iteration}: {known}")
         if step.tokens is not None and step.padded is not None and step.padded < step.tokens and not step.rank_tokens:
             raise _inconsistent(
                 where,
@@ -230,15 +255,18 @@ def _model_shape(config: dict[str, Any], *, where: str) -> ModelShape:
     def first(names: tuple[str, ...]) -> int:
         for name in names:
             value = config.get(name)
-            if isinstance(value, int) and value > 0:
+            if isinstance(value, int) and 0 < value <= _MAX_NUMBER:
                 return value
         raise _inconsistent(where, f"a positive integer in config under one of {', '.join(names)}", "none")
 
+    num_experts, top_k = first(_NUM_EXPERTS), first(_TOP_K)
+    if top_k > num_experts:
+        raise _inconsistent(where, f"a top_k of at most the {num_experts} experts", str(top_k))
     return ModelShape(
         hidden_size=first(("hidden_size",)),
         intermediate_size=first(_INTERMEDIATE),
-        num_experts=first(_NUM_EXPERTS),
-        top_k=first(_TOP_K),
+        num_experts=num_experts,
+        top_k=top_k,
     )
 
 

@@ -45,6 +45,6 @@ def make_runner(name: str, model: ModelSpec) -> Runner:
             where=f"runner {name}",
             expected="the packages it needs",
             found=f"no module named {error.name}",
-            remedy='Install them: pip install "moegauge[torch]", and vllm for vllm_triton_moe.',
+            remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm.',
         ) from error
     return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)

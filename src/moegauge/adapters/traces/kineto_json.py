@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Annotated
 
 import msgspec
 
@@ -14,14 +15,18 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _REPLACEMENT = "\ufffd"
 
 
+Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Small = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
 class Args(msgspec.Struct):
     """The arguments of an event that matter here. XPU rows carry ``sycl queue`` where others carry ``stream``."""
 
-    correlation: int | float | str | None = None
-    device: int | float | str | None = None
-    stream: int | float | str | None = None
-    sycl_queue: int | float | str | None = msgspec.field(default=None, name="sycl queue")
-    external_id: int | float | str | None = msgspec.field(default=None, name="External id")
+    correlation: Whole | float | str | None = None
+    device: Small | float | str | None = None
+    stream: Whole | float | str | None = None
+    sycl_queue: Whole | float | str | None = msgspec.field(default=None, name="sycl queue")
+    external_id: Whole | float | str | None = msgspec.field(default=None, name="External id")
 
     def place(self) -> tuple[int, int] | None:
         """(device, stream) of a device operation; None where the row does not name both as integers."""
@@ -35,8 +40,8 @@ class Event(msgspec.Struct):
     ph: str = ""
     cat: str | None = None
     name: str | None = None
-    pid: int | float | str | None = None
-    tid: int | float | str | None = None
+    pid: Whole | float | str | None = None
+    tid: Whole | float | str | None = None
     ts: msgspec.Raw = msgspec.Raw()
     dur: msgspec.Raw = msgspec.Raw()
     args: Args | None = None
@@ -78,13 +83,15 @@ def decode_kineto(data: bytes, source: str) -> tuple[KinetoFile, list[Finding]]:
         return decoder.decode(data), []
     except msgspec.ValidationError as error:
         raise malformed(source, str(error)) from error
+    except RecursionError as error:
+        raise malformed(source, "JSON nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         repaired = _CONTROL.sub(_REPLACEMENT, data.decode("utf-8", errors="replace")).encode()
         if repaired == data:
             raise malformed(source, f"{error} (file ends at byte {len(data)})") from error
     try:
         file = decoder.decode(repaired)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(source, f"{error} (file ends at byte {len(data)})") from error
     damaged = Counter(event.name for event in file.trace_events if event.name and _REPLACEMENT in event.name)
     return file, [
