@@ -277,7 +277,8 @@ def test_every_documented_command_line_parses(block: Block) -> None:
 def test_every_runnable_example_gives_its_status_and_the_words_shown(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "src").symlink_to(ROOT / "src")
+    for name in ("src", "evidence"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     for command in block.commands:
         status = _status_of(command.words, monkeypatch)

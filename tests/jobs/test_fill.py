@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -471,12 +470,3 @@ def test_kernels_launched_one_by_one_are_no_graph(bench: Bench) -> None:
     with pytest.raises(errors.Inconsistent, match="launch mode graph, found launch calls that show eager"):
         bench.fill(Eager(bench.recording), bench.group(GRAPH))
     assert bench.samples().height == 0
-
-
-def test_a_row_that_lost_its_pass_is_found_by_the_database_itself(bench: Bench) -> None:
-    bench.fill(FakeRunner(bench.recording))
-    connection = sqlite3.connect(bench.db)
-    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.execute("DELETE FROM pass")
-    assert connection.execute("SELECT count(*) FROM pragma_foreign_key_check").fetchone() == (9,)
-    connection.close()

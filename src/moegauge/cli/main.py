@@ -17,6 +17,7 @@ __all__ = ["app", "cli", "main"]
 app = App(
     name="moegauge",
     version=f"moegauge {__version__}",
+    suppress_keyboard_interrupt=False,
     help="Where does a fused MoE kernel's time in vLLM stop agreeing with isolated measurement?",
 )
 demo.register(app)

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from moegauge.adapters.routes.bundle import Bundle, read_official_routes
+from moegauge.adapters.routes.bundle import Bundle
+from moegauge.adapters.routes.vllm_export import read_official_routes
 from moegauge.evidence.capture_tables import CLOSED, ROUTED, UNAVAILABLE, ZERO_TOKENS
 from moegauge.jobs.attributed_trace import AttributedTrace, cross_invocation_overlap
 from moegauge.jobs.capture_rows import RankSource

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
@@ -131,13 +132,28 @@ def local_ids(ids: torch.Tensor, work: Work) -> torch.Tensor:
     return torch.where(ids >= 0, table[ids.clamp(min=0).long()], -1)
 
 
-def moe_forward(
-    x: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+class Matrices(Protocol):
+    """One matrix an expert."""
+
+    def __getitem__(self, expert: int) -> torch.Tensor:
+        """The expert's."""
+
+
+class _InFloat64:
+    """Matrices of experts as float64 on the host, one at a time: all of them at once may be larger than its memory."""
+
+    def __init__(self, matrices: torch.Tensor) -> None:
+        self.matrices = matrices
+
+    def __getitem__(self, expert: int) -> torch.Tensor:
+        return self.matrices[expert].cpu().double()
+
+
+def moe_forward(x: torch.Tensor, w13: Matrices, w2: Matrices, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted sum of the chosen experts' outputs.
 
     Args:
-        x: [rows, hidden]. w13: [experts, 2 * intermediate, hidden]. w2: [experts, hidden, intermediate].
+        x: [rows, hidden]. w13: [experts, 2 * intermediate, hidden]. w2: [experts, hidden, intermediate]; by expert.
         ids: int64 [rows, top_k], local expert or -1. weights: [rows, top_k].
 
     Returns:
@@ -160,15 +176,11 @@ def check_output(output: torch.Tensor, given: Inputs, weights: MoeWeights, work:
     """
     w13, w2 = weights.of_layer(work.layer)
     ids, topk_weights = weights.routing(work)
-    local = local_ids(ids, work)
-    used = torch.unique(local[local >= 0])
-    position = torch.full((len(w13),), -1, dtype=torch.long, device=ids.device)
-    position[used] = torch.arange(len(used), device=ids.device)
     reference = moe_forward(
         weights.drawn(len(ids), draw).cpu().double(),
-        w13[used].cpu().double(),
-        w2[used].cpu().double(),
-        torch.where(local >= 0, position[local.clamp(min=0)], -1).cpu(),
+        _InFloat64(w13),
+        _InFloat64(w2),
+        local_ids(ids, work).cpu(),
         topk_weights.cpu().double(),
     )
     scale = reference.norm().item() or 1.0
