@@ -108,6 +108,41 @@ def test_rows_of_another_capture_differ_in_what_it_served(
     assert {tuple(sorted(one)) for one in desk.differs("--capture", other, "--iterations", "0")} == {differs}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "differs"),
+    [
+        (["cache_state=warm"], ()),
+        (["cache_state=warm", "co_running=nothing"], ()),
+        (["clocks=not recorded"], ()),
+        (["cache_state=cold"], ("conditions.cache_state",)),
+        (["co_running=dense MLP of width 64"], ("conditions.co_running",)),
+        (["cache_state=cold", "clocks=1980 MHz"], ("conditions.cache_state", "conditions.clocks")),
+    ],
+    ids=" ".join,
+)
+def test_a_row_measured_under_another_condition_is_missing_and_says_so(
+    desk: Desk, conditions: list[str], differs: tuple[str, ...]
+) -> None:
+    asked = [word for one in conditions for word in ("--condition", one)]
+    assert [tuple(sorted(one)) for one in desk.differs("--iterations", "0", *asked)] == [differs] * 3
+    counted = desk.ask("count-missing", "--iterations", "0", "--passes", 2, *asked, "--json")
+    assert (counted.status, counted.json["num_missing"]) == ((1, 3) if differs else (0, 0))
+
+
+def test_a_condition_and_a_launch_mode_that_differ_are_both_named(desk: Desk) -> None:
+    found = desk.differs("--iterations", "0", "--launch-mode", "graph", "--condition", "cache_state=cold")
+    assert [tuple(sorted(one)) for one in found] == [("conditions.cache_state", "launch_mode")] * 3
+
+
+@pytest.mark.parametrize("texts", [["cache_state"], ["cache_state="], ["colour=red"], ["torch=1", "torch=2"]])
+def test_a_condition_that_is_none_is_refused(desk: Desk, texts: list[str]) -> None:
+    outcome = desk.ask("query", *(word for one in texts for word in ("--condition", one)), "--json")
+    assert outcome.status == 2
+    assert outcome.json["error"]["where"] == "--condition"
+    assert outcome.json["error"]["found"] == texts[-1]
+    assert "cache_state" in outcome.json["error"]["expected"]
+
+
 def test_an_empty_database_has_no_nearest_row(desk: Desk, tmp_path: Path) -> None:
     with open_profile_db(tmp_path / "empty.db", create=True):
         pass

@@ -1,13 +1,37 @@
-"""Types of arguments that several verbs have."""
+"""Arguments that several verbs have: their types, and NAME=VALUE texts."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from moegauge import errors
 
 Flag = Annotated[bool, Parameter(negative="")]
 """--name, without a --no-name."""
 
 Many = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
 """An option that may be given several times, one value each time."""
+
+
+def named_values(texts: list[str] | None, where: str, *, among: Collection[str] = ()) -> dict[str, str]:
+    """Values by name out of NAME=VALUE texts.
+
+    Args:
+        texts: as typed. where: the option. among: the names that are known; any name where empty.
+
+    Raises:
+        MisuseError: no such text, a name twice, or one that is not known.
+    """
+    found: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value or name in found or (among and name not in among):
+            known = f", out of {', '.join(among)}" if among else ""
+            raise errors.MisuseError(
+                where=where, expected=f"NAME=VALUE, each name once{known}", found=text, remedy="See --help."
+            )
+        found[name] = value
+    return found

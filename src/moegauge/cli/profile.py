@@ -9,10 +9,10 @@ from cyclopts import App
 from rich.text import Text
 
 from moegauge.cli import profile_evidence
-from moegauge.cli.arguments import Flag
+from moegauge.cli.arguments import Flag, Many, named_values
 from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.cli.profile_rows import RowOptions
-from moegauge.jobs.profile_run import RunnerChoice, list_rows, query, run
+from moegauge.jobs.profile_run import CONDITION_NAMES, RowView, RunnerChoice, Wanted, list_rows, query, run
 from moegauge.render.terminal import show_measured, show_rows
 
 app = App(name="profile", help="Isolated measurements, kept apart from captures.")
@@ -63,14 +63,15 @@ def run_command(
 
 
 @app.command(name="query")
-def query_command(rows: RowOptions, *, json: Flag = False) -> int:
+def query_command(rows: RowOptions, *, condition: Many = None, json: Flag = False) -> int:
     """Look rows up; a missing one names the fields in which the nearest stored row differs. Exit status 0.
 
     Args:
         rows: Which rows.
+        condition: NAME=VALUE that a row was measured under (cache_state, weights, ...); may be given several times.
         json: Print the rows as JSON.
     """
-    views = query(rows.capture, rows.db, rows.wanted(), RunnerChoice(name=rows.runner))
+    views = _looked_up(rows, rows.wanted(), condition)
     plain = [msgspec.to_builtins(view) for view in views]
     if json:
         print_json(plain)
@@ -80,15 +81,16 @@ def query_command(rows: RowOptions, *, json: Flag = False) -> int:
 
 
 @app.command(name="count-missing")
-def count_missing_command(rows: RowOptions, *, passes: int = 7, json: Flag = False) -> int:
+def count_missing_command(rows: RowOptions, *, passes: int = 7, condition: Many = None, json: Flag = False) -> int:
     """Count wanted rows with fewer passes than wanted. Exit status 0 where none is missing, else 1.
 
     Args:
         rows: Which rows.
         passes: Passes every row shall have.
+        condition: NAME=VALUE that a row was measured under (cache_state, weights, ...); may be given several times.
         json: Print the counts as JSON.
     """
-    views = query(rows.capture, rows.db, rows.wanted(num_passes=passes), RunnerChoice(name=rows.runner))
+    views = _looked_up(rows, rows.wanted(num_passes=passes), condition)
     missing = sum(view.num_passes < passes for view in views)
     if json:
         print_json({"num_rows": len(views), "num_missing": missing})
@@ -111,3 +113,8 @@ def list_command(db: Path, *, json: Flag = False) -> int:
     else:
         show_measured(stdout(), rows)
     return 0
+
+
+def _looked_up(rows: RowOptions, wanted: Wanted, condition: list[str] | None) -> list[RowView]:
+    conditions = named_values(condition, "--condition", among=CONDITION_NAMES)
+    return query(rows.capture, rows.db, wanted, RunnerChoice(name=rows.runner), conditions=conditions)

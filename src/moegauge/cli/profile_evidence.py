@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from moegauge import errors
-from moegauge.cli.arguments import Flag, Many
+from moegauge.cli.arguments import Flag, Many, named_values
 from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.cli.verify import print_verification
 from moegauge.jobs.profile_derivation import ReplayLabels
@@ -47,7 +47,7 @@ def import_command(
         raise errors.MisuseError(
             where="--launch-mode", expected="eager or graph", found=str(launch_mode), remedy="Give one of the two."
         )
-    labels = ReplayLabels(tag, launch_mode, _declared(declare or []))
+    labels = ReplayLabels(tag, launch_mode, named_values(declare, "--declare"))
     with progress_bar() as progress:
         added = import_replay(capture, list(traces), db, labels=labels, progress=progress)
     if json:
@@ -80,15 +80,3 @@ def register(app: App) -> None:
     """Add the verbs to ``moegauge profile``."""
     app.command(import_command, name="import")
     app.command(verify_command, name="verify")
-
-
-def _declared(pairs: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name or not value or name in found:
-            raise errors.MisuseError(
-                where="--declare", expected="NAME=VALUE, each name once", found=pair, remedy="See --help."
-            )
-        found[name] = value
-    return found

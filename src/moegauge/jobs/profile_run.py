@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,14 @@ from moegauge.jobs.fill import Filled, Group, fill
 from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.targets import launch_modes, work_of
+from moegauge.records.measurement import CONDITIONS, LIMITS
+from moegauge.records.profile import Setting
+
+CONDITION_NAMES = (*CONDITIONS, *LIMITS, "co_running")
+"""What a lookup may ask of the conditions a row was measured under."""
+
+_ABSENT = {"co_running": "nothing"}
+"""What the absence of a condition means, where it is not that nobody recorded it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +154,20 @@ def wanted_specs(folder: CaptureFolder, wanted: Wanted, one: InputChoice, choice
     return specs
 
 
-def query(capture: Path, db: Path, wanted: Wanted, choice: RunnerChoice) -> list[RowView]:
-    """Stored passes of every wanted row, whatever they were measured under; missing ones with what differs.
+def query(
+    capture: Path, db: Path, wanted: Wanted, choice: RunnerChoice, *, conditions: Mapping[str, str] | None = None
+) -> list[RowView]:
+    """Stored passes of every wanted row; missing ones with what differs.
 
-    A row is found by kernel, shape, input and launch mode alone; of several, the one with most passes is shown.
-    ``differs`` is empty for a hit. For a miss it names the fields in which the nearest stored row differs.
+    A row is found by kernel, shape, input, launch mode and the given conditions; whatever else it was measured under
+    is not asked, and of several the one with most passes is shown. ``differs`` is empty for a hit. For a miss it names
+    the fields in which the nearest stored row differs.
+
+    Args:
+        capture: whose inputs are meant. db: profile database. wanted: rows. choice: runner.
+        conditions: values by name (CONDITION_NAMES) that a row must have been measured under.
     """
+    asked = {f"conditions.{name}": value for name, value in (conditions or {}).items()}
     folder = open_capture(capture)
     specs = [spec for one in wanted.inputs for spec in wanted_specs(folder, wanted, one, choice)]
     with open_profile_db(db) as database:
@@ -158,15 +175,20 @@ def query(capture: Path, db: Path, wanted: Wanted, choice: RunnerChoice) -> list
     by_match: dict[str, list[ProfileRow]] = {}
     for row in rows:
         by_match.setdefault(record_digest(row.key.match), []).append(row)
-    stored = [_flat(msgspec.to_builtins(row.key.match)) | {"launch_mode": row.key.setting.launch_mode} for row in rows]
+    stored = [_flat(msgspec.to_builtins(row.key.match)) | _flat_setting(row.key.setting) for row in rows]
     views = []
     for spec in specs:
         found = by_match.get(record_digest(spec.match), [])
         mode = spec.served_launch_mode if wanted.launch_mode == "as-served" else wanted.launch_mode
-        fitting = [row for row in found if row.key.setting.launch_mode in {None, mode} or mode is None]
+        fitting = [
+            row
+            for row in found
+            if (row.key.setting.launch_mode in {None, mode} or mode is None)
+            and asked.items() <= _flat_setting(row.key.setting).items()
+        ]
         counted = [(have.get(record_digest(row.key), 0), str(row.status)) for row in fitting]
         passes, status = max(counted, default=(0, "missing"))
-        differs = () if fitting else _nearest_difference(spec, stored, mode)
+        differs = () if fitting else _nearest_difference(spec, stored, asked, mode)
         views.append(
             RowView(
                 spec.match.input_type,
@@ -189,11 +211,20 @@ def list_rows(db: Path) -> list[ProfileRow]:
         return database.rows()
 
 
-def _nearest_difference(spec: Spec, stored: list[dict[str, object]], mode: str | None) -> tuple[str, ...]:
+def _nearest_difference(
+    spec: Spec, stored: list[dict[str, object]], asked: dict[str, str], mode: str | None
+) -> tuple[str, ...]:
     """Fields in which the stored row that differs least from a wanted one differs."""
-    wanted = _flat(msgspec.to_builtins(spec.match)) | ({"launch_mode": mode} if mode is not None else {})
+    wanted = {**_flat(msgspec.to_builtins(spec.match)), **({} if mode is None else {"launch_mode": mode}), **asked}
     differences = (tuple(name for name, value in wanted.items() if row.get(name) != value) for row in stored)
     return min(differences, key=len, default=("no rows at all",))
+
+
+def _flat_setting(setting: Setting) -> dict[str, object]:
+    """Launch mode and every condition of CONDITION_NAMES, with what its absence means."""
+    found = {name: setting.conditions.get(name) for name in CONDITION_NAMES}
+    values = {name: _ABSENT.get(name, "not recorded") if fact is None else fact.value for name, fact in found.items()}
+    return {"launch_mode": setting.launch_mode} | {f"conditions.{name}": value for name, value in values.items()}
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
