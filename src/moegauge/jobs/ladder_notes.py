@@ -53,7 +53,8 @@ def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Se
         ((pl.col("busy_ns").max() - pl.col("busy_ns").min()) / pl.col("busy_ns").mean()).alias("spread"), pl.len()
     )
     worst = drift.filter(pl.col("len") > 1)["spread"].max()
-    notes = [f"isolated passes: {len(set(mine['pass_id'].to_list()))}"]
+    numbers = set(mine["pass_id"].to_list())
+    notes = [f"isolated passes: {len(numbers)}", *device_note([passes[number] for number in sorted(numbers)])]
     ranks = mine.group_by("pass_id").agg(pl.col("rank").n_unique())["rank"].max()
     if mine["rank"].n_unique() > 1 and ranks == 1:
         notes.append("ranks were measured one at a time; their passes are paired by order, not by having run together")
@@ -63,13 +64,28 @@ def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Se
         values = [
             float(record.facts[key])
             for number, record in passes.items()
-            if number in set(mine["pass_id"].to_list())
+            if number in numbers
             for key in (f"{name}.before", f"{name}.after")
             if key in record.facts
         ]
         if values:
             notes.append(f"isolated passes, {words}: {min(values):.0f} to {max(values):.0f} {_UNITS[name]}")
     return tuple(notes)
+
+
+def device_note(records: Sequence[PassRecord]) -> tuple[str, ...]:
+    """On how many devices some passes ran; nothing where none says it.
+
+    Args:
+        records: of the passes that are used.
+    """
+    seen = [found["device_uuids"].value for found in map(pass_conditions, records) if "device_uuids" in found]
+    if not seen:
+        return ()
+    devices = "one device" if len(set(seen)) == 1 else f"{len(set(seen))} devices"
+    silent = len(records) - len(seen)
+    unsaid = f" ({silent} of {len(records)} do not say)" if silent else ""
+    return (f"isolated passes ran on {devices}{unsaid}: other devices of the model are not included in any interval",)
 
 
 def rung_identity(rungs: Sequence[Rung]) -> tuple[str, ...]:
