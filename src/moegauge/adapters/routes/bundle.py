@@ -207,7 +207,12 @@ def _read_meta(path: Path) -> BundleMeta:
     try:
         meta = msgspec.json.decode(data, type=BundleMeta)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _malformed(path, "meta.json as in docs/formats/bundle.md", str(error)) from error
+        raise errors.MalformedFile(
+            where=str(path),
+            expected="meta.json as in docs/formats/bundle.md",
+            found=str(error),
+            remedy="Write it as that page shows.",
+        ) from error
     if meta.schema is not None:
         check_schema(meta.schema, BundleSchema, where=str(path))
     return meta
@@ -266,15 +271,6 @@ def _rank_files(folder: Path, rank: int, world_size: int) -> RankFiles:
     return RankFiles(
         trace=one("serving_trace", (".json.gz", ".json", ".slim.json.gz", ".slim.json")),
         routing=one("routing", (".npz",)),
-    )
-
-
-def _malformed(path: Path, expected: str, found: str) -> errors.MalformedFile:
-    return errors.MalformedFile(
-        where=str(path),
-        expected=expected,
-        found=found,
-        remedy="The file is cut or not what it should be; write it again.",
     )
 
 
