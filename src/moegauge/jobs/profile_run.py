@@ -172,19 +172,18 @@ def query(
     specs = [spec for one in wanted.inputs for spec in wanted_specs(folder, wanted, one, choice)]
     with open_profile_db(db) as database:
         rows, have = database.rows(), database.num_samples()
-    by_match: dict[str, list[ProfileRow]] = {}
-    for row in rows:
-        by_match.setdefault(record_digest(row.key.match), []).append(row)
     stored = [_flat(msgspec.to_builtins(row.key.match)) | _flat_setting(row.key.setting) for row in rows]
+    by_match: dict[str, list[tuple[ProfileRow, dict[str, object]]]] = {}
+    for row, fields in zip(rows, stored, strict=True):
+        by_match.setdefault(record_digest(row.key.match), []).append((row, fields))
     views = []
     for spec in specs:
         found = by_match.get(record_digest(spec.match), [])
         mode = spec.served_launch_mode if wanted.launch_mode == "as-served" else wanted.launch_mode
         fitting = [
             row
-            for row in found
-            if (row.key.setting.launch_mode in {None, mode} or mode is None)
-            and asked.items() <= _flat_setting(row.key.setting).items()
+            for row, fields in found
+            if (row.key.setting.launch_mode in {None, mode} or mode is None) and asked.items() <= fields.items()
         ]
         counted = [(have.get(record_digest(row.key), 0), str(row.status)) for row in fitting]
         passes, status = max(counted, default=(0, "missing"))

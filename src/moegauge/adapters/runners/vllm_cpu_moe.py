@@ -38,7 +38,6 @@ class VllmCpuMoeRunner(TorchMoeRunner):
                 found="zentorch, with which vLLM may call another kernel than this runner",
                 remedy="Uninstall it, or use another environment.",
             )
-        super().__init__(model)
         experts = X86CPUUnquantizedExperts if _has_matrix_tiles(model) else CPUUnquantizedExperts
         self.instruction_set: str = experts.isa
         sizes = {"hidden size": model.shape.hidden_size, "intermediate size": model.shape.intermediate_size}
@@ -50,6 +49,7 @@ class VllmCpuMoeRunner(TorchMoeRunner):
                     found=str(size),
                     remedy="Choose another runner; the operation takes no other size.",
                 )
+        super().__init__(model)
         self._packed = [
             (cpu_prepack_moe_weight(w13, self.instruction_set), cpu_prepack_moe_weight(w2, self.instruction_set))
             for w13, w2 in zip(self.weights.w13, self.weights.w2, strict=True)
