@@ -147,36 +147,16 @@ def test_a_folder_given_as_database_is_called_a_folder(tmp_path, capsys):
     assert "0 bytes" not in refused(capsys, "align", capture.path, "--db", tmp_path / "db", "--out", tmp_path / "r")
 
 
-def test_a_refused_profile_run_makes_no_database(tmp_path, capsys):
+def refused_profile_run(tmp_path, capsys, *arguments):
     capture = import_bundle(Recording().write(tmp_path / "b"), tmp_path / "c")
-    refused(
-        capsys,
-        "profile",
-        "run",
-        "--capture",
-        capture.path,
-        "--db",
-        tmp_path / "p.db",
-        "--runner",
-        "torch_moe",
-        "--cache-state",
-        "tepid",
-    )
+    where = ("--capture", capture.path, "--db", tmp_path / "p.db")
+    refused(capsys, "profile", "run", *where, "--runner", "torch_moe", *arguments)
+
+
+def test_a_refused_profile_run_makes_no_database(tmp_path, capsys):
+    refused_profile_run(tmp_path, capsys, "--cache-state", "tepid")
     assert not (tmp_path / "p.db").exists()
 
 
 def test_profile_run_on_a_rank_that_is_not_there_is_refused_like_a_layer_that_is_not_there(tmp_path, capsys):
-    capture = import_bundle(Recording().write(tmp_path / "b"), tmp_path / "c")
-    refused(
-        capsys,
-        "profile",
-        "run",
-        "--capture",
-        capture.path,
-        "--db",
-        tmp_path / "p.db",
-        "--runner",
-        "torch_moe",
-        "--ranks",
-        "9",
-    )
+    refused_profile_run(tmp_path, capsys, "--ranks", "9")
