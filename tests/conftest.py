@@ -11,7 +11,7 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_derivation import ReplayLabels
 from moegauge.jobs.profile_import import import_replay
 from simulator import Recording
@@ -32,7 +32,7 @@ def recording() -> Recording:
 @pytest.fixture
 def capture(recording: Recording, tmp_path: Path) -> CaptureFolder:
     """The recording as a capture."""
-    return import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    return import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
 
 
 @pytest.fixture

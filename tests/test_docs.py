@@ -16,14 +16,14 @@ import polars as pl
 import pytest
 
 from moegauge.adapters.profile_db import open_profile_db
-from moegauge.adapters.routes import bundle
+from moegauge.adapters.routes import bundle, serving
 from moegauge.adapters.runners.registry import RUNNERS
 from moegauge.adapters.runners.work import CACHE_STATES
 from moegauge.cli.main import app, run
 from moegauge.errors import EvidenceError, MisuseError, MoegaugeError
-from moegauge.evidence import capture_tables, report_folder
+from moegauge.evidence import capture_tables, report_folder, serving_tables
 from moegauge.evidence.tables import TableSchema
-from moegauge.records import capture, comparison, decision, identity, measurement, profile
+from moegauge.records import capture, comparison, decision, identity, measurement, profile, recording, serving_run
 from moegauge.routing.samplers import SAMPLERS
 
 ROOT = Path(__file__).parent.parent
@@ -79,9 +79,23 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
             profile.PassRecord,
         )
     ),
-    ("bundle", "meta.json", bundle.BundleMeta),
-    ("bundle", "Step", bundle.Step),
-    ("bundle", "Parallel", bundle.Parallel),
+    ("bundle", "meta.json", serving.BundleMeta),
+    ("bundle", "Step", serving.Step),
+    ("bundle", "Parallel", serving.Parallel),
+    *(
+        ("recording", struct.__name__, struct)
+        for struct in (
+            recording.Head,
+            recording.IterationFrame,
+            recording.RequestPart,
+            recording.Surroundings,
+            recording.Problem,
+            recording.ProfiledRange,
+            recording.End,
+            serving_run.TimedRun,
+        )
+    ),
+    ("recording", "overhead.json", serving_run.Overhead),
 ]
 
 TABLES: list[tuple[str, TableSchema]] = [
@@ -89,6 +103,8 @@ TABLES: list[tuple[str, TableSchema]] = [
     ("capture", capture_tables.INVOCATIONS),
     ("capture", capture_tables.INTERVALS),
     ("capture", capture_tables.routed_inputs(8)),
+    ("capture", serving_tables.REQUESTS),
+    ("capture", serving_tables.STEPS),
     *(("ladder-report", table) for table in report_folder.TABLES),
 ]
 

@@ -18,7 +18,7 @@ from conftest import NO_LABELS
 from moegauge import errors
 from moegauge.adapters.profile_db import open_profile_db
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from simulator import Recording
 
@@ -172,7 +172,7 @@ def test_two_processes_that_fill_one_database_at_once_both_succeed(
 
 def test_a_pass_with_one_known_trace_adds_nothing_of_its_other_traces(tmp_path: Path) -> None:
     recording = Recording(ranks=2)
-    capture = import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    capture = import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
     paths = [tmp_path / name for name in ("rank0.json", "rank1.json", "rank0-again.json")]
     for path, trace in zip(
         paths, (recording.replay(0), recording.replay(1), recording.replay(0, offset_ns=5)), strict=True

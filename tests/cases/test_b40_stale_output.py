@@ -20,7 +20,7 @@ from moegauge.adapters.runners.torch_moe import Inputs, TorchMoeRunner
 from moegauge.adapters.runners.work import ModelSpec, Runner, Work
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs import profile_run
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_run import RunnerChoice, Wanted
 from moegauge.jobs.profile_specs import EXACT, InputChoice
 from simulator import Recording
@@ -62,7 +62,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
     recording = Recording(steps=[{"iter": i, "tokens": 4, "padded": 4, "graph": False} for i in range(4)])
-    capture = import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    capture = import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
     return Bench(recording, capture, tmp_path / "profile.db", capsys, monkeypatch)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from moegauge.cli.main import run
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from simulator import BASE_NS, NAMES, Recording, TraceBuilder
 
 
@@ -72,7 +72,7 @@ class Desk:
         assert found in error["found"]
         assert self.everything() == before
 
-    def import_bundle(self, bundle: str = "bundle") -> list[object]:
+    def import_serving(self, bundle: str = "bundle") -> list[object]:
         return ["capture", "import", "bundle", self.path(bundle), "--out", self.out]
 
     def import_profile(self, *traces: str, db: str = "profile.db") -> list[object]:
@@ -87,7 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything a command needs, once."""
     folder = tmp_path_factory.mktemp("made")
     recording = Recording()
-    import_bundle(recording.write(folder / "bundle"), folder / "capture")
+    import_serving(recording.write(folder / "bundle"), folder / "capture")
     (folder / "eager.json").write_bytes(recording.replay(scale=1.01).data())
     (folder / "graph.json").write_bytes(recording.graph_replay(scale=1.01).data())
     for trace in ("eager.json", "graph.json"):
@@ -165,11 +165,11 @@ def test_a_profile_database_without_a_head_table_has_no_schema(desk: Desk) -> No
 def test_a_bundle_that_names_another_schema_is_refused(desk: Desk, schema: str) -> None:
     code = {"v0": "SCHEMA_OLDER", "v2": "SCHEMA_NEWER", "v1": "MALFORMED_FILE"}[schema[-2:]]
     edit_json(desk.path("bundle/meta.json"), lambda meta: meta.update(schema=schema))
-    desk.refused(code, *desk.import_bundle(), where="meta.json", found=schema)
+    desk.refused(code, *desk.import_serving(), where="meta.json", found=schema)
 
 
 MISSING: dict[str, Callable[[Desk], list[object]]] = {
-    "the bundle folder": lambda desk: desk.import_bundle("nothing"),
+    "the bundle folder": lambda desk: desk.import_serving("nothing"),
     "the capture to show": lambda desk: ["capture", "show", desk.path("nothing")],
     "the capture to align": lambda desk: [
         *("align", desk.path("nothing"), "--db", desk.path("profile.db"), "--out", desk.out)
@@ -196,7 +196,7 @@ def test_a_file_that_is_gone_or_empty_is_named(desk: Desk, name: str, how: str) 
     if how == "empty":
         desk.path(name).write_bytes(b"")
     tokens = {
-        "bundle/meta.json": desk.import_bundle(),
+        "bundle/meta.json": desk.import_serving(),
         "capture/capture.json": desk.align(),
         "eager.json": desk.import_profile("eager.json"),
         "profile.db": desk.align(),
@@ -213,7 +213,7 @@ def test_a_bundle_without_its_trace_or_its_routing_is_incomplete(desk: Desk, par
         path.write_bytes(b"")
     name = part.partition(".")[0]
     found = f"{part} is empty" if how == "empty" else f"no {'trace' if name == 'serving_trace' else name} file"
-    desk.refused("INCOMPLETE", *desk.import_bundle(), found=found)
+    desk.refused("INCOMPLETE", *desk.import_serving(), found=found)
 
 
 def cut(data: bytes) -> bytes:
@@ -245,7 +245,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_serving_trace_is_malformed(desk: Desk, how: str) -> None:
     path = desk.path("bundle/serving_trace.json")
     path.write_bytes(DAMAGED[how](path.read_bytes()))
-    desk.refused("MALFORMED_FILE", *desk.import_bundle(), where="serving_trace.json")
+    desk.refused("MALFORMED_FILE", *desk.import_serving(), where="serving_trace.json")
 
 
 @pytest.mark.parametrize("how", DAMAGED)
@@ -260,7 +260,7 @@ def test_a_damaged_replay_is_malformed_and_no_database_is_made(desk: Desk, how: 
 def test_a_cut_head_is_malformed(desk: Desk, name: str) -> None:
     path = desk.path(name)
     path.write_bytes(cut(path.read_bytes()))
-    tokens = desk.import_bundle() if "bundle" in name else ["capture", "show", desk.path("capture")]
+    tokens = desk.import_serving() if "bundle" in name else ["capture", "show", desk.path("capture")]
     desk.refused("MALFORMED_FILE", *tokens, where=path.name)
 
 
@@ -290,7 +290,7 @@ def test_a_trace_without_kernel_rows_says_so(desk: Desk) -> None:
     desk.path("bundle/serving_trace.json").write_bytes(empty.data())
     desk.path("eager.json").write_bytes(empty.data())
     found = "no kernel records (1 launch calls, 0 rows without usable time stamps)"
-    desk.refused("INCOMPLETE", *desk.import_bundle(), where="serving_trace.json", found=found)
+    desk.refused("INCOMPLETE", *desk.import_serving(), where="serving_trace.json", found=found)
     desk.refused("INCOMPLETE", *desk.import_profile("eager.json"), where="eager.json", found=found)
 
 
@@ -298,11 +298,11 @@ def test_a_trace_of_other_kernels_names_what_it_saw(desk: Desk) -> None:
     other = TraceBuilder()
     other.kernel(NAMES["norm"], BASE_NS, 100)
     desk.path("bundle/serving_trace.json").write_bytes(other.data())
-    desk.refused("INCOMPLETE", *desk.import_bundle(), found="seen: ['void vllm::rms_norm_kernel")
+    desk.refused("INCOMPLETE", *desk.import_serving(), found="seen: ['void vllm::rms_norm_kernel")
 
 
 def test_an_unregistered_kernel_kind_is_refused(desk: Desk) -> None:
-    desk.refused("MISUSE", *desk.import_bundle(), "--kind", "my_kernel", where="my_kernel")
+    desk.refused("MISUSE", *desk.import_serving(), "--kind", "my_kernel", where="my_kernel")
 
 
 INVALID_TIMES = {
@@ -327,7 +327,7 @@ def test_a_kernel_without_a_usable_duration_is_listed_and_makes_its_iteration_un
     number = INVALID_TIMES[how]
     text = text.replace('"dur": "VICTIM"', f'"dur": {number}' if number is not None else '"unused": 0')
     desk.path("bundle/serving_trace.json").write_text(text)
-    status, out, _ = desk.run(*desk.import_bundle(), "--json")
+    status, out, _ = desk.run(*desk.import_serving(), "--json")
     assert status == 0
     record = json.loads(out)["capture"]
     (finding,) = [one for one in record["findings"] if one["code"] == "INVALID_TIMESTAMPS"]
@@ -347,8 +347,8 @@ def test_a_missing_rank_is_refused_without_partial_and_marked_with_it(
 ) -> None:
     desk = Desk(tmp_path, capsys)
     Recording(ranks=2).write(tmp_path / "bundle", ranks=[0])
-    desk.refused("INCOMPLETE", *desk.import_bundle(), found="rank 1 missing (no trace")
-    status, out, _ = desk.run(*desk.import_bundle(), "--partial", "--json")
+    desk.refused("INCOMPLETE", *desk.import_serving(), found="rank 1 missing (no trace")
+    status, out, _ = desk.run(*desk.import_serving(), "--partial", "--json")
     record = json.loads(out)["capture"]
     assert status == 0
     assert record["partial"] is True
@@ -361,7 +361,7 @@ def test_a_rank_whose_trace_is_that_of_another_rank_is_refused(
     desk = Desk(tmp_path, capsys)
     bundle = Recording(ranks=2).write(tmp_path / "bundle")
     shutil.copyfile(bundle / "rank0.serving_trace.json", bundle / "rank1.serving_trace.json")
-    desk.refused("INCONSISTENT", *desk.import_bundle(), found="distributedInfo says rank 0")
+    desk.refused("INCONSISTENT", *desk.import_serving(), found="distributedInfo says rank 0")
 
 
 @pytest.mark.parametrize("command", ["import", "align"])
@@ -373,14 +373,14 @@ def test_an_out_path_where_something_stands_is_refused(desk: Desk, command: str,
         desk.out.mkdir()
     else:
         desk.out.symlink_to(desk.path("nowhere"))
-    tokens = desk.import_bundle() if command == "import" else desk.align()
+    tokens = desk.import_serving() if command == "import" else desk.align()
     desk.refused("MISUSE", *tokens, where=str(desk.out), found="something already there")
 
 
 @pytest.mark.parametrize("command", ["import", "align"])
 def test_an_out_path_below_a_file_or_with_too_long_a_name_is_refused(desk: Desk, command: str) -> None:
     for out in (desk.path("eager.json") / "out", desk.path("x" * 300)):
-        tokens = desk.import_bundle() if command == "import" else desk.align()
+        tokens = desk.import_serving() if command == "import" else desk.align()
         desk.refused("MISUSE", *[out if token == desk.out else token for token in tokens], where=str(out))
 
 
@@ -409,7 +409,7 @@ def test_an_object_array_in_the_routing_is_refused_and_never_unpickled(
     with np.load(path) as archive:
         arrays: dict[str, np.ndarray[Any, Any]] = {name: archive[name] for name in archive.files}
     np.savez(path, **(arrays | {array: np.array([Trap()], dtype=object)}), allow_pickle=True)
-    desk.refused("MALFORMED_FILE", *desk.import_bundle(), where="routing.npz", found="Object arrays cannot be loaded")
+    desk.refused("MALFORMED_FILE", *desk.import_serving(), where="routing.npz", found="Object arrays cannot be loaded")
     assert not marker.exists()
     np.load(path, allow_pickle=True)[array].item().close()
     assert marker.exists(), "the trap itself must work, or the test proves nothing"
@@ -485,7 +485,7 @@ BAD_ROUTING: dict[str, tuple[Callable[[Path], None], str, str]] = {
 def test_bad_routing_is_refused(desk: Desk, how: str) -> None:
     spoil, code, found = BAD_ROUTING[how]
     spoil(desk.path("bundle/routing.npz"))
-    desk.refused(code, *desk.import_bundle(), where="rout", found=found)
+    desk.refused(code, *desk.import_serving(), where="rout", found=found)
 
 
 def test_a_zip_member_that_is_damaged_is_malformed(desk: Desk) -> None:
@@ -495,7 +495,7 @@ def test_a_zip_member_that_is_damaged_is_malformed(desk: Desk) -> None:
     data = bytearray(path.read_bytes())
     data[info.header_offset + 30 + len("ids.npy") + info.compress_size // 2] ^= 0xFF
     path.write_bytes(data)
-    desk.refused("MALFORMED_FILE", *desk.import_bundle(), where="routing.npz")
+    desk.refused("MALFORMED_FILE", *desk.import_serving(), where="routing.npz")
 
 
 BAD_META: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
@@ -518,7 +518,7 @@ BAD_META: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_bad_metadata_is_refused(desk: Desk, how: str) -> None:
     change, code = BAD_META[how]
     edit_json(desk.path("bundle/meta.json"), change)
-    desk.refused(code, *desk.import_bundle())
+    desk.refused(code, *desk.import_serving())
 
 
 def num_passes(desk: Desk) -> int:
@@ -556,7 +556,7 @@ def test_the_same_path_twice_is_refused(desk: Desk) -> None:
 def two_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     desk = Desk(tmp_path, capsys)
     recording = Recording(ranks=2)
-    import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
     for rank in (0, 1):
         desk.path(f"rank{rank}.json").write_bytes(recording.replay(rank).data())
     desk.path("rank0-again.json").write_bytes(recording.replay(0, offset_ns=7).data())
@@ -703,7 +703,7 @@ def test_the_message_goes_to_stderr_and_the_table_to_stdout(desk: Desk) -> None:
 
 def test_names_from_files_are_shown_and_not_interpreted(desk: Desk) -> None:
     edit_json(desk.path("bundle/meta.json"), lambda meta: meta.update(routed_scope="[bold red]x[/] [link=x]"))
-    status, _, err = desk.run(*desk.import_bundle())
+    status, _, err = desk.run(*desk.import_serving())
     assert status == 2
     assert "'[bold red]x[/] [link=x]'" in err
 
@@ -713,7 +713,7 @@ def test_a_gzip_of_a_trace_is_read_like_the_trace(desk: Desk) -> None:
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb") as file:
         file.write(plain.read_bytes())
-    desk.run(*desk.import_bundle())
+    desk.run(*desk.import_serving())
     plain.unlink()
     desk.path("bundle/serving_trace.json.gz").write_bytes(buffer.getvalue())
     status, _, _ = desk.run("capture", "import", "bundle", desk.path("bundle"), "--out", desk.path("other"))

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import NO_LABELS
 from moegauge.cli.main import run
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from simulator import BASE_NS, Recording
 
@@ -133,7 +133,7 @@ def test_metadata_numbers_out_of_bounds(tmp_path, capsys, change):
 @pytest.mark.parametrize("name", ["exact warmup", "exact", "exact LI"])
 def test_a_host_annotation_that_begins_with_the_tag(tmp_path, name):
     recording = Recording()
-    capture = import_bundle(recording.write(tmp_path / "b"), tmp_path / "c")
+    capture = import_serving(recording.write(tmp_path / "b"), tmp_path / "c")
     replay = recording.replay()
     replay.host_scope(name, BASE_NS, 5)
     (tmp_path / "r.json").write_bytes(replay.data())
@@ -142,13 +142,13 @@ def test_a_host_annotation_that_begins_with_the_tag(tmp_path, name):
 
 def test_a_folder_given_as_database_is_called_a_folder(tmp_path, capsys):
     recording = Recording()
-    capture = import_bundle(recording.write(tmp_path / "b"), tmp_path / "c")
+    capture = import_serving(recording.write(tmp_path / "b"), tmp_path / "c")
     (tmp_path / "db").mkdir()
     assert "0 bytes" not in refused(capsys, "align", capture.path, "--db", tmp_path / "db", "--out", tmp_path / "r")
 
 
 def refused_profile_run(tmp_path, capsys, *arguments):
-    capture = import_bundle(Recording().write(tmp_path / "b"), tmp_path / "c")
+    capture = import_serving(Recording().write(tmp_path / "b"), tmp_path / "c")
     where = ("--capture", capture.path, "--db", tmp_path / "p.db")
     refused(capsys, "profile", "run", *where, "--runner", "torch_moe", *arguments)
 

@@ -19,7 +19,7 @@ from moegauge.adapters.runners.work import RunCondition
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs import profile_run
 from moegauge.jobs.align import align, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.fill import Filled, Group, fill
 from moegauge.jobs.profile_specs import EXACT, InputChoice, Spec, SpecSource
 from moegauge.records.measurement import LaunchMode
@@ -194,7 +194,7 @@ class Twice(Recording):
 def twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
     """Two iterations of three layers with the same ids: three rows, each of two invocations."""
     recording = Twice(steps=[{"iter": i, "tokens": 4, "padded": 4, "graph": False} for i in (0, 1)])
-    capture = import_bundle(recording.write(tmp_path / "twice"), tmp_path / "capture-twice")
+    capture = import_serving(recording.write(tmp_path / "twice"), tmp_path / "capture-twice")
     return Bench(recording, capture, tmp_path / "twice.db", capsys)
 
 

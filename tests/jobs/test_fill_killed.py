@@ -20,7 +20,7 @@ import polars as pl
 
 from moegauge.adapters.profile_db import open_profile_db
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from simulator import Recording
 
 NUM_ITERATIONS, NUM_LAYERS, NUM_PASSES = 12, 16, 16
@@ -115,7 +115,7 @@ def launcher() -> Iterator[Launcher]:
 def recorded(folder: Path) -> CaptureFolder:
     steps: list[dict[str, Any]] = [{"iter": i, "tokens": 8, "padded": 8, "graph": False} for i in range(NUM_ITERATIONS)]
     recording = Recording(steps=steps, layers=tuple(range(NUM_LAYERS)), num_experts=32, top_k=4)
-    return import_bundle(recording.write(folder / "bundle"), folder / "capture")
+    return import_serving(recording.write(folder / "bundle"), folder / "capture")
 
 
 def num_whole_samples(db: Path) -> int:

@@ -12,7 +12,7 @@ from test_rungs_3_to_5 import Desk, desk, imported, nothing
 from moegauge import errors
 from moegauge.cli.main import run
 from moegauge.jobs.align import align, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.predict import predict
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION
 from simulator import Recording
@@ -56,6 +56,6 @@ def test_the_bundled_ladder_is_not_intact_and_the_command_says_so(
 def test_another_shape_is_refused(desk: Desk, tmp_path: Path) -> None:
     desk.plant(ALL)
     desk.align()
-    other = import_bundle(Recording(num_experts=16).write(tmp_path / "other"), tmp_path / "other-capture")
+    other = import_serving(Recording(num_experts=16).write(tmp_path / "other"), tmp_path / "other-capture")
     with pytest.raises(errors.MisuseError, match="model shape"):
         predict(desk.folder / "report", other.path, tmp_path / "prediction")

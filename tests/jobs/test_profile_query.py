@@ -13,7 +13,7 @@ from fake_runner import FakeRunner
 from moegauge.adapters.profile_db import open_profile_db
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs import profile_run
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from simulator import Recording
 
 
@@ -52,7 +52,7 @@ def desk(
 
 
 def imported(recording: Recording, folder: Path) -> Path:
-    return import_bundle(recording.write(folder / "other"), folder / "other-capture").path
+    return import_serving(recording.write(folder / "other"), folder / "other-capture").path
 
 
 def test_a_hit_shows_its_passes_and_differs_in_nothing(desk: Desk) -> None:

@@ -15,7 +15,7 @@ import pytest
 from moegauge.adapters.profile_db import Sample, now, open_profile_db
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.jobs.align import align, exit_status, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, InputChoice, Spec, SpecSource
 from moegauge.jobs.report import read_report
 from moegauge.jobs.verify import verify
@@ -112,7 +112,7 @@ def record(capture: CaptureFolder) -> PassRecord:
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served")
-    return import_bundle(served().write(folder / "bundle"), folder / "capture").path
+    return import_serving(served().write(folder / "bundle"), folder / "capture").path
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_rows_that_two_samplers_draw_alike_do_not_make_a_rung_of_the_other_one(t
     """One token has one set of experts: its iteration is drawn alike by every sampler."""
     steps = [{"iter": i, "tokens": n, "padded": n, "graph": False} for i, n in ((0, 8), (1, 1), (2, 1))]
     recording = Recording(steps=steps)
-    desk = Desk(tmp_path, import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture"))
+    desk = Desk(tmp_path, import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture"))
     desk.plant({ITERATION: nothing}, sampler="systematic")
     report = desk.align()
     assert (report.rungs[2].status, report.rungs[2].reason.code) == ("UNAVAILABLE", "SAMPLER_DIFFERS")

@@ -22,7 +22,7 @@ from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS,
 from moegauge.evidence.report_folder import TABLES as REPORT_TABLES
 from moegauge.evidence.tables import TableSchema, write_table
 from moegauge.jobs.align import align, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from moegauge.records.schema import canonical_bytes
 from simulator import NAMES, Recording, us
@@ -108,7 +108,7 @@ def write_head(path: Path, record: dict[str, Any]) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evidence")
     recording = Recording()
-    capture = import_bundle(recording.write(folder / "bundle"), folder / "capture")
+    capture = import_serving(recording.write(folder / "bundle"), folder / "capture")
     for name, trace in (("eager", recording.replay(scale=1.01)), ("graph", recording.graph_replay(scale=1.01))):
         (folder / f"{name}.json").write_bytes(trace.data())
         import_replay(capture.path, [folder / f"{name}.json"], folder / "wal.db", labels=NO_LABELS)
@@ -556,7 +556,7 @@ def test_ns_added_to_one_served_kernel_are_added_to_the_left_total(
     before = totals(evidence, evidence.capture, evidence.db, "before")
     shutil.copytree(made / "bundle", evidence.folder / "bundle")
     change_trace(evidence.folder / "bundle" / "serving_trace.json", add_ns=add_ns, which=which)
-    import_bundle(evidence.folder / "bundle", evidence.folder / "again")
+    import_serving(evidence.folder / "bundle", evidence.folder / "again")
     after = totals(evidence, evidence.folder / "again", evidence.db, "after")
     assert after == [(left + add_ns, right) for left, right in before]
 
@@ -587,7 +587,7 @@ def test_the_total_is_printed_with_the_unit_of_its_size(evidence: Evidence) -> N
 
 def test_ns_by_which_kernels_overlap_are_counted_once(tmp_path: Path) -> None:
     recording = Recording(gap_ns=-300)  # every kernel after an invocation's first begins 300 ns early
-    capture = import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    capture = import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
     # Every invocation runs 5 kernels, so 4 overlaps each.
     assert sum(len(recording.roles(step["padded"])) for step in recording.steps) == 15
     assert capture.record.coverage.busy_ns == 463_950 - 300 * 4 * 9

@@ -13,7 +13,7 @@ from cases.literal_bundle import Outcome, moegauge
 from conftest import NO_LABELS
 from fake_runner import FakeRunner
 from moegauge.jobs import profile_run
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from moegauge.jobs.profile_run import RunnerChoice, Wanted
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, InputChoice
@@ -54,7 +54,7 @@ class Evidence:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, recording = tmp_path_factory.mktemp("measured"), Recording()
-    capture = import_bundle(recording.write(folder / "bundle"), folder / "capture")
+    capture = import_serving(recording.write(folder / "bundle"), folder / "capture")
     (folder / "replay.json").write_bytes(recording.replay(scale=1.01).data())
     import_replay(capture.path, [folder / "replay.json"], folder / "profile.db", labels=NO_LABELS)
     wanted = Wanted(
@@ -175,7 +175,7 @@ def test_a_record_that_cannot_be_read_is_no_profile_database(evidence: Evidence)
 
 
 def test_a_capture_nobody_measured_is_refused(evidence: Evidence, tmp_path: Path) -> None:
-    other = import_bundle(Recording(seed=1).write(tmp_path / "other"), tmp_path / "other-capture")
+    other = import_serving(Recording(seed=1).write(tmp_path / "other"), tmp_path / "other-capture")
     outcome = moegauge(evidence.capsys, "profile", "verify", evidence.db, "--capture", other.path, "--json")
     assert outcome.status == 2
     assert outcome.json["error"]["code"] == "MISUSE"
@@ -183,7 +183,7 @@ def test_a_capture_nobody_measured_is_refused(evidence: Evidence, tmp_path: Path
 
 
 def test_the_same_recording_imported_again_is_the_same_capture(evidence: Evidence, made: Path, tmp_path: Path) -> None:
-    again = import_bundle(made / "bundle", tmp_path / "again")
+    again = import_serving(made / "bundle", tmp_path / "again")
     assert verify_database(evidence.db, again.path).differences == ()
 
 

@@ -18,7 +18,7 @@ from moegauge import errors
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace, interval_rows
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from moegauge.kernels.attribution import Plan
 from moegauge.kernels.classification import OpClass
@@ -237,7 +237,7 @@ def imported(recording: Recording, trace: TraceBuilder, folder: Path) -> Capture
     """The recording as a capture, with another serving trace."""
     bundle = recording.write(folder / "bundle")
     (bundle / "serving_trace.json").write_bytes(trace.data())
-    return import_bundle(bundle, folder / "capture")
+    return import_serving(bundle, folder / "capture")
 
 
 def test_a_serving_trace_without_the_fill_kernel_makes_the_iteration_unavailable(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import NO_LABELS
 from moegauge.jobs.align import align, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from moegauge.ladder.alignment import Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.assembly import assemble
@@ -355,7 +355,7 @@ def test_a_written_report_accounts_for_every_invocation_and_ns_of_its_capture(na
     bundle = recording.write(tmp_path / "bundle", ranks=ranks)
     for rank, which in scenario.get("drop", []):
         drop_kernel(recording, bundle, rank, which)
-    capture = import_bundle(bundle, tmp_path / "capture", partial=len(ranks) < recording.ranks)
+    capture = import_serving(bundle, tmp_path / "capture", partial=len(ranks) < recording.ranks)
     for kind in ("replay", "graph_replay"):
         if kind == "replay" or scenario.get("graph", True):
             paths = [tmp_path / f"{kind}{rank}.json" for rank in ranks]

@@ -6,7 +6,7 @@ from test_conservation import Work, of_side
 
 from conftest import NO_LABELS
 from moegauge.jobs.align import align, ladder_settings
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
 from moegauge.ladder.alignment import Choice
 from simulator import Recording
@@ -14,7 +14,7 @@ from simulator import Recording
 
 def test_tp_ranks_share_a_row_unmatched_right_time_is_that_of_the_critical_rank_and_not_their_mean(tmp_path):
     recording = Recording(ranks=2)  # no expert map: both ranks have one key, hence one row with samples of both ranks
-    capture = import_bundle(recording.write(tmp_path / "b"), tmp_path / "c")
+    capture = import_serving(recording.write(tmp_path / "b"), tmp_path / "c")
     for kind in ("replay", "graph_replay"):
         paths = [tmp_path / f"{kind}{r}.json" for r in (0, 1)]
         for r, path in enumerate(paths):
@@ -45,7 +45,7 @@ def test_invocations_with_equal_inputs_share_a_row_and_each_counts(tmp_path):
             return super().topk_ids(0, 0, rows)  # every layer routes alike, so all layers of an iteration share one key
 
     recording = Same()
-    capture = import_bundle(recording.write(tmp_path / "b"), tmp_path / "c")
+    capture = import_serving(recording.write(tmp_path / "b"), tmp_path / "c")
     for kind in ("replay", "graph_replay"):
         (tmp_path / f"{kind}.json").write_bytes(getattr(recording, kind)().data())
         import_replay(capture.path, [tmp_path / f"{kind}.json"], tmp_path / "p.db", labels=NO_LABELS)

@@ -18,7 +18,7 @@ from moegauge.adapters.runners.torch_moe import Inputs, TorchMoeRunner
 from moegauge.adapters.runners.vllm_cpu_moe import VllmCpuMoeRunner
 from moegauge.adapters.runners.work import ModelSpec, RunCondition, Work
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.records.identity import ModelShape
 from moegauge.records.measurement import LaunchMode
 from moegauge.records.profile import RowStatus
@@ -165,7 +165,7 @@ def test_a_capture_is_measured_and_nothing_is_measured_twice(
 
 def test_a_rank_with_its_own_experts_leaves_no_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = Recording(ranks=2, expert_parallel=True)
-    capture = import_bundle(recording.write(tmp_path / "bundle"), tmp_path / "capture")
+    capture = import_serving(recording.write(tmp_path / "bundle"), tmp_path / "capture")
     db = tmp_path / "profile.db"
     outcome = moegauge(
         capsys, "profile", "run", "--capture", capture.path, "--db", db, "--runner", "vllm_cpu_moe", "--launch-mode",

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from moegauge.cli import capture_live
+from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stdout
-from moegauge.jobs.capture_import import import_bundle
+from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.capture_show import show_capture as view_capture
 from moegauge.render.terminal import show_capture
 
 app = App(name="capture", help="Make and inspect captures of serving.")
 import_app = App(name="import", help="Build a capture from files other tools wrote.")
 app.command(import_app)
+capture_live.register(app)
 
 
 @import_app.command(name="bundle")
@@ -24,8 +26,8 @@ def import_bundle_command(
     *,
     out: Path,
     kind: str | None = None,
-    partial: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    partial: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Import a bundle folder (meta.json, routing tables, Kineto traces).
 
@@ -37,12 +39,28 @@ def import_bundle_command(
         json: Print capture.json instead of a table.
     """
     with progress_bar() as progress:
-        import_bundle(bundle, out, kind=kind, partial=partial, progress=progress)
+        import_serving(bundle, out, kind=kind, partial=partial, progress=progress)
+    return show_capture_command(out, json=json)
+
+
+@import_app.command(name="recording")
+def import_recording_command(recording: Path, *, out: Path, json: Flag = False) -> int:
+    """Import what the plugin recorded inside a vLLM (MOEGAUGE_CAPTURE=RECORDING vllm serve ...).
+
+    A recording that was cut off (the engine was killed) is imported up to its last whole iteration, and says so.
+
+    Args:
+        recording: Folder with rank<r>.frames, or one of its takes.
+        out: Capture folder to make; nothing may stand there.
+        json: Print capture.json instead of a table.
+    """
+    with progress_bar() as progress:
+        import_serving(recording, out, progress=progress)
     return show_capture_command(out, json=json)
 
 
 @app.command(name="show")
-def show_capture_command(capture: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def show_capture_command(capture: Path, *, json: Flag = False) -> int:
     """Show what is in a capture, what is missing, and what that makes unavailable.
 
     Args:
@@ -51,7 +69,14 @@ def show_capture_command(capture: Path, *, json: Annotated[bool, Parameter(negat
     """
     view = view_capture(capture)
     if json:
-        print_json({"capture": msgspec.to_builtins(view.record), "unavailable": view.consequences})
+        print_json(
+            {
+                "capture": msgspec.to_builtins(view.record),
+                "unavailable": view.consequences,
+                "rows_by_phase": view.rows_by_phase,
+                "overhead": msgspec.to_builtins(view.overhead),
+            }
+        )
     else:
-        show_capture(stdout(), view.record, view.consequences)
+        show_capture(stdout(), view)
     return 0

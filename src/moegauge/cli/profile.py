@@ -37,7 +37,7 @@ def run_command(
 
     Args:
         rows: Which rows.
-        cache_state: in_order, warm, cold or rotated.
+        cache_state: in_order, served_order, warm, cold or rotated.
         co_running: Width of a dense MLP run beside each invocation on a second stream.
         passes: Passes every row shall have.
         weight_sets: Distinct sets of weights; layers share them in turn.

@@ -11,12 +11,15 @@ import polars as pl
 from moegauge import errors
 from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS, routed_inputs
 from moegauge.evidence.digest import file_digest, record_digest
+from moegauge.evidence.serving_tables import FURTHER, REQUESTS, STEPS
 from moegauge.evidence.store import read_record
 from moegauge.evidence.tables import TableSchema, read_table
 from moegauge.records.capture import CaptureRecord
 
 RECORD_NAME = "capture.json"
 RAW_NAME = "raw"
+RECORDING = "recording"
+"""Source of a capture that a recorder inside a live engine wrote."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,16 @@ class CaptureFolder:
         """One row a routed row."""
         return self._table(routed_inputs(self.record.model.top_k))
 
+    @cached_property
+    def requests(self) -> pl.DataFrame | None:
+        """One row a request's share of an iteration; None where the source does not record requests."""
+        return self._table(REQUESTS) if REQUESTS in self.schemas() else None
+
+    @cached_property
+    def steps(self) -> pl.DataFrame | None:
+        """One row an (iteration, rank) with what only a recorder inside the engine sees; None for other sources."""
+        return self._table(STEPS) if STEPS in self.schemas() else None
+
     @property
     def raw_digest(self) -> str:
         """Digest over the names and digests of the raw files: what was recorded, whoever imported it and when."""
@@ -55,7 +68,7 @@ class CaptureFolder:
 
     def schemas(self) -> list[TableSchema]:
         """The tables a capture folder has."""
-        return [ITERATIONS, INVOCATIONS, INTERVALS, routed_inputs(self.record.model.top_k)]
+        return capture_schemas(self.record.model.top_k, source=self.record.source)
 
     def _table(self, schema: TableSchema) -> pl.DataFrame:
         name = f"{schema.name}.parquet"
@@ -73,6 +86,12 @@ class CaptureFolder:
                 remedy="The table was changed after it was written; run moegauge verify, or import again.",
             )
         return read_table(path, schema)
+
+
+def capture_schemas(top_k: int, *, source: str) -> list[TableSchema]:
+    """The tables of a capture, by what it was made from."""
+    common = [ITERATIONS, INVOCATIONS, INTERVALS, routed_inputs(top_k)]
+    return [*common, *FURTHER] if source == RECORDING else common
 
 
 def open_capture(path: Path) -> CaptureFolder:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from moegauge.adapters.routes.bundle import Bundle
+from moegauge.adapters.routes.serving import ServingSource
 from moegauge.adapters.routes.vllm_export import read_official_routes
 from moegauge.evidence.capture_tables import CLOSED, ROUTED, UNAVAILABLE, ZERO_TOKENS
 from moegauge.jobs.attributed_trace import AttributedTrace, cross_invocation_overlap
@@ -138,7 +138,7 @@ def _overlap(result: RankResult) -> list[Finding]:
     ]
 
 
-def cross_check(bundle: Bundle, rank: RankSource, layers: Int64Array) -> RoutesCrossCheck | None:
+def cross_check(bundle: ServingSource, rank: RankSource, layers: Int64Array) -> RoutesCrossCheck | None:
     """Hold captured ids against the engine's own export, token by token over all MoE layers."""
     if bundle.official_routes is None:
         return None

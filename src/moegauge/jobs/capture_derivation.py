@@ -10,13 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from moegauge import errors
-from moegauge.adapters.routes.bundle import (
-    Bundle,
-    Parallel,
-    open_bundle,
-    read_routed_table,
-)
-from moegauge.adapters.traces.kineto import read_kineto
+from moegauge.adapters.routes.bundle import open_bundle
+from moegauge.adapters.routes.recording import is_recording, open_recording
+from moegauge.adapters.routes.serving import Parallel, ServingSource
 from moegauge.evidence.capture_tables import (
     INTERVALS,
     INVOCATIONS,
@@ -54,6 +50,7 @@ Int64Array = NDArray[np.int64]
 class Derived:
     """Everything a capture says that follows from its raw files (capture.json without dates and digests)."""
 
+    source: str
     model: ModelShape
     moe_layers: tuple[int, ...]
     model_config_digest: str
@@ -69,10 +66,10 @@ class Derived:
 
 
 def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Progress = silent) -> Derived:
-    """Derive a capture from a bundle folder.
+    """Derive a capture from a bundle or recording folder.
 
     Args:
-        folder: the bundle (or the raw/ folder of a capture).
+        folder: the bundle or recording (or the raw/ folder of a capture).
         kind_name: registered kernel kind, or None to take the one whose kernels the trace holds.
         partial: go on where a declared rank is missing, and mark the capture.
         progress: told about each rank.
@@ -80,7 +77,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
     Raises:
         EvidenceError: anything in the bundle that is not what docs/formats/bundle.md says.
     """
-    bundle = open_bundle(folder)
+    bundle = open_recording(folder) if is_recording(folder) else open_bundle(folder)
     missing = _missing_ranks(bundle)
     if missing and not partial:
         raise _rank_missing(bundle, missing)
@@ -96,6 +93,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
         results.append(_derive_rank(bundle, rank, kind, layers))
     progress("attributed", len(ranks), len(ranks))
     return Derived(
+        source=bundle.source,
         model=bundle.shape,
         moe_layers=tuple(int(layer) for layer in layers),
         model_config_digest=record_digest(bundle.meta.config),
@@ -103,15 +101,15 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
         topology=_topology(bundle, ranks, missing, scope),
         conditions=_conditions(bundle, ranks),
         coverage=coverage_of(results),
-        findings=findings_of(results),
+        findings=(*bundle.findings, *findings_of(results)),
         routes_cross_check=cross_check(bundle, ranks[0], layers),
-        tables=_tables(results, bundle.shape),
-        raw_files=_raw_files(bundle, missing),
+        tables=_tables(results, bundle.shape) | bundle.further_tables(),
+        raw_files=bundle.raw_files(missing),
         partial=bool(missing),
     )
 
 
-def _missing_ranks(bundle: Bundle) -> dict[int, str]:
+def _missing_ranks(bundle: ServingSource) -> dict[int, str]:
     missing: dict[int, str] = {}
     for rank, files in enumerate(bundle.ranks):
         absent = [name for name, path in (("trace", files.trace), ("routing", files.routing)) if path is None]
@@ -123,7 +121,7 @@ def _missing_ranks(bundle: Bundle) -> dict[int, str]:
     return missing
 
 
-def _rank_missing(bundle: Bundle, missing: dict[int, str]) -> errors.Incomplete:
+def _rank_missing(bundle: ServingSource, missing: dict[int, str]) -> errors.Incomplete:
     what = "; ".join(f"rank {rank} missing ({why})" for rank, why in missing.items())
     return errors.Incomplete(
         where=str(bundle.folder),
@@ -133,13 +131,13 @@ def _rank_missing(bundle: Bundle, missing: dict[int, str]) -> errors.Incomplete:
     )
 
 
-def _read_ranks(bundle: Bundle, missing: dict[int, str], progress: Progress) -> list[RankSource]:
+def _read_ranks(bundle: ServingSource, missing: dict[int, str], progress: Progress) -> list[RankSource]:
     ranks: list[RankSource] = []
     for number, files in enumerate(bundle.ranks):
         if number in missing or files.trace is None or files.routing is None:
             continue
         progress(f"reading rank {number}", number, len(bundle.ranks))
-        trace = read_kineto(files.trace)
+        trace = bundle.read_trace(number)
         if trace.rank is not None and trace.rank != number and len(bundle.ranks) > 1:
             raise errors.Inconsistent(
                 where=str(files.trace),
@@ -149,7 +147,7 @@ def _read_ranks(bundle: Bundle, missing: dict[int, str], progress: Progress) -> 
             )
         logical = rank_logical(bundle, number)
         known = {iteration: rows for iteration, rows in logical.items() if rows is not None}
-        rank = RankSource(number, read_routed_table(files.routing, bundle.shape, known), trace, logical)
+        rank = RankSource(number, bundle.read_routed(number, known), trace, logical)
         check_routed_iterations(rank, bundle.meta.steps)
         ranks.append(rank)
     return ranks
@@ -184,7 +182,7 @@ def _moe_layers(ranks: list[RankSource]) -> Int64Array:
     return layers
 
 
-def _derive_rank(bundle: Bundle, rank: RankSource, kind: KernelKind, layers: Int64Array) -> RankResult:
+def _derive_rank(bundle: ServingSource, rank: RankSource, kind: KernelKind, layers: Int64Array) -> RankResult:
     steps = sorted(bundle.meta.steps, key=lambda step: step.iteration)
     grid = invocation_grid(rank, steps, layers)
     zero = np.array([declared_empty(step, rank.number) for step in steps])
@@ -224,11 +222,11 @@ def _tables(results: list[RankResult], shape: ModelShape) -> dict[str, pl.DataFr
     }
 
 
-def _kernel_identity(bundle: Bundle, kind: KernelKind) -> KernelIdentity:
+def _kernel_identity(bundle: ServingSource, kind: KernelKind) -> KernelIdentity:
     dtype = bundle.meta.config.get("torch_dtype") or bundle.meta.config.get("dtype")
     if dtype not in kind.numeric_formats:
         raise errors.Inconsistent(
-            where=str(bundle.folder / "meta.json"),
+            where=bundle.meta_path,
             expected=f"torch_dtype {' or '.join(kind.numeric_formats)} for kernel kind {kind.name}",
             found=repr(dtype),
             remedy="Record torch_dtype in the model configuration, or register the format.",
@@ -236,7 +234,7 @@ def _kernel_identity(bundle: Bundle, kind: KernelKind) -> KernelIdentity:
     return KernelIdentity(kind=kind.name, backend=kind.backend, numeric_format=str(dtype), boundary=kind.boundary)
 
 
-def _topology(bundle: Bundle, ranks: list[RankSource], missing: dict[int, str], scope: str) -> Topology:
+def _topology(bundle: ServingSource, ranks: list[RankSource], missing: dict[int, str], scope: str) -> Topology:
     present = {rank.number: rank for rank in ranks}
     uuids = bundle.meta.device_uuids
     parallel = bundle.meta.parallel
@@ -269,7 +267,7 @@ def _topology(bundle: Bundle, ranks: list[RankSource], missing: dict[int, str], 
     )
 
 
-def _conditions(bundle: Bundle, ranks: list[RankSource]) -> Facts:
+def _conditions(bundle: ServingSource, ranks: list[RankSource]) -> Facts:
     """Recorded conditions: the trace's own, the engine's versions, and what the bundle declares."""
     found = {name: Fact(value=value, source="trace") for name, value in ranks[0].trace.facts.items()}
     for rank in ranks[1:]:
@@ -282,16 +280,10 @@ def _conditions(bundle: Bundle, ranks: list[RankSource]) -> Facts:
     unknown = sorted(set(engine) - set(CONDITIONS))
     if unknown:
         raise errors.Inconsistent(
-            where=str(bundle.folder / "meta.json"),
+            where=bundle.meta_path,
             expected=f"conditions out of {', '.join(sorted(CONDITIONS))}",
             found=", ".join(unknown),
             remedy="Use the names of docs/formats/bundle.md.",
         )
     found |= {name: Fact(value=value, source="engine") for name, value in engine.items() if value is not None}
     return found
-
-
-def _raw_files(bundle: Bundle, missing: dict[int, str]) -> tuple[Path, ...]:
-    files = [bundle.folder / "meta.json"]
-    files += [p for rank, r in enumerate(bundle.ranks) if rank not in missing for p in (r.trace, r.routing) if p]
-    return tuple([*files, bundle.official_routes] if bundle.official_routes else files)

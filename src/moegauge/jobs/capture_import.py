@@ -1,4 +1,4 @@
-"""moegauge capture import bundle: raw recording in, verified capture folder out."""
+"""moegauge capture import bundle | recording: raw recording in, verified capture folder out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from moegauge import __version__
-from moegauge.evidence.capture_folder import RAW_NAME, RECORD_NAME, CaptureFolder, open_capture
-from moegauge.evidence.capture_tables import INTERVALS, INVOCATIONS, ITERATIONS, routed_inputs
+from moegauge.evidence.capture_folder import (
+    RAW_NAME,
+    RECORD_NAME,
+    CaptureFolder,
+    capture_schemas,
+    open_capture,
+)
 from moegauge.evidence.store import describe_files, new_folder, refuse_existing, write_head
 from moegauge.evidence.tables import write_table
 from moegauge.jobs.capture_derivation import Derived, derive
@@ -16,30 +21,30 @@ from moegauge.jobs.progress import Progress, silent
 from moegauge.records.capture import CaptureRecord, FileDigest
 
 
-def import_bundle(
-    bundle: Path, out: Path, *, kind: str | None = None, partial: bool = False, progress: Progress = silent
+def import_serving(
+    source: Path, out: Path, *, kind: str | None = None, partial: bool = False, progress: Progress = silent
 ) -> CaptureFolder:
-    """Import a bundle folder (docs/formats/bundle.md) as a new capture folder.
+    """Import a bundle (docs/formats/bundle.md) or a recording (docs/formats/recording.md) as a new capture folder.
 
     Args:
-        bundle: folder with meta.json, routing tables and traces.
+        source: folder with meta.json, routing tables and traces; or with the frames of each rank.
         out: folder to make; nothing may stand there.
         kind: registered kernel kind; None takes the one whose kernels the trace holds.
         partial: import what is there although a declared rank is missing.
         progress: told how far the import is.
 
     Raises:
-        EvidenceError: the bundle is not what it has to be. Nothing is written then.
+        EvidenceError: the source is not what it has to be. Nothing is written then.
         MisuseError: something already stands at ``out``.
     """
     refuse_existing(out)
-    derived = derive(bundle, kind_name=kind, partial=partial, progress=progress)
+    derived = derive(source, kind_name=kind, partial=partial, progress=progress)
     progress("writing", 0, 1)
     with new_folder(out) as building:
         for path in derived.raw_files:
             (building / RAW_NAME).mkdir(exist_ok=True)
             shutil.copyfile(path, building / RAW_NAME / path.name)
-        for schema in (ITERATIONS, INVOCATIONS, INTERVALS, routed_inputs(derived.model.top_k)):
+        for schema in capture_schemas(derived.model.top_k, source=derived.source):
             write_table(building / f"{schema.name}.parquet", schema, derived.tables[schema.name])
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         files = describe_files(building, leave_out=frozenset())
@@ -57,7 +62,7 @@ def capture_record(
         schema=CaptureRecord.tag(),
         created_at=created_at,
         tool_version=tool_version,
-        source="bundle",
+        source=derived.source,
         partial=derived.partial,
         model=derived.model,
         moe_layers=derived.moe_layers,

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from moegauge import errors
-from moegauge.adapters.routes.bundle import RoutedTable, Step
+from moegauge.adapters.routes.serving import RoutedTable, Step
 from moegauge.evidence.capture_tables import (
     CLOSED,
     INVOCATIONS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moegauge import errors
-from moegauge.adapters.routes.bundle import Bundle, Parallel
+from moegauge.adapters.routes.serving import Parallel, ServingSource
 from moegauge.jobs.capture_rows import RankSource, logical_tokens
 from moegauge.timing.reduction import total_by
 
@@ -15,13 +15,13 @@ LOCAL = "local"
 """Each rank holds the rows of its own tokens."""
 
 
-def rank_logical(bundle: Bundle, rank: int) -> dict[int, int | None]:
+def rank_logical(bundle: ServingSource, rank: int) -> dict[int, int | None]:
     """Logical tokens of each iteration on one rank; None where they were not recorded."""
     own_tokens = bundle.meta.routed_scope == LOCAL and len(bundle.ranks) > 1
     return {step.iteration: logical_tokens(step, rank, own_tokens=own_tokens) for step in bundle.meta.steps}
 
 
-def routed_scope(bundle: Bundle, ranks: list[RankSource]) -> str:
+def routed_scope(bundle: ServingSource, ranks: list[RankSource]) -> str:
     """The scope of the ranks' routed rows: declared, or proved by every rank holding the same rows; never assumed.
 
     Raises:
@@ -60,8 +60,8 @@ def routed_scope(bundle: Bundle, ranks: list[RankSource]) -> str:
     return GLOBAL
 
 
-def _meta(bundle: Bundle) -> str:
-    return str(bundle.folder / "meta.json")
+def _meta(bundle: ServingSource) -> str:
+    return bundle.meta_path
 
 
 def _same_tokens(one: RankSource, other: RankSource, *, proof: bool) -> bool:
@@ -87,7 +87,7 @@ def _same_tokens(one: RankSource, other: RankSource, *, proof: bool) -> bool:
     return bool(np.array_equal(tables[0], tables[1]))
 
 
-def _check_local(bundle: Bundle, ranks: list[RankSource]) -> None:
+def _check_local(bundle: ServingSource, ranks: list[RankSource]) -> None:
     """Hold the conservation law over ranks: together they ran the tokens of the iteration.
 
     Where rank_tokens is not declared every recorded row counts as a token.
@@ -109,7 +109,7 @@ def _check_local(bundle: Bundle, ranks: list[RankSource]) -> None:
         _check_sum(bundle, iteration, total, tokens[iteration])
 
 
-def _check_sum(bundle: Bundle, iteration: int, found: int, tokens: int) -> None:
+def _check_sum(bundle: ServingSource, iteration: int, found: int, tokens: int) -> None:
     if found not in _allowed(bundle, tokens):
         top_k = bundle.shape.top_k
         raise errors.Inconsistent(
@@ -120,7 +120,7 @@ def _check_sum(bundle: Bundle, iteration: int, found: int, tokens: int) -> None:
         )
 
 
-def _allowed(bundle: Bundle, tokens: int) -> set[int]:
+def _allowed(bundle: ServingSource, tokens: int) -> set[int]:
     """Sums over ranks that fit the tokens: each counted once for every rank of a group that shares it."""
     world_size, parallel = len(bundle.ranks), bundle.meta.parallel
     dp = parallel.dp if isinstance(parallel, Parallel) else None

@@ -5,17 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moegauge.evidence.capture_folder import open_capture
+import polars as pl
+
+from moegauge.adapters.routes.recording import OVERHEAD_NAME
+from moegauge.evidence.capture_folder import RAW_NAME, CaptureFolder, open_capture
+from moegauge.evidence.store import read_record
+from moegauge.kernels.registry import kernel_kind
 from moegauge.records.capture import CaptureRecord
-from moegauge.records.measurement import CONDITIONS
+from moegauge.records.measurement import conditions_on
+from moegauge.records.serving_run import Overhead
 
 
 @dataclass(frozen=True)
 class CaptureView:
-    """A capture's record and what follows from what is missing."""
+    """A capture's record, and what follows from what is missing.
+
+    Attributes:
+        rows_by_phase: executed rows of requests by phase, over iterations and ranks; None where not recorded.
+        overhead: what the recorder cost; None where that was not measured.
+    """
 
     record: CaptureRecord
     consequences: tuple[str, ...]
+    rows_by_phase: dict[str, int] | None
+    overhead: Overhead | None
 
 
 def show_capture(path: Path) -> CaptureView:
@@ -24,8 +37,22 @@ def show_capture(path: Path) -> CaptureView:
     Raises:
         EvidenceError: the folder is not a capture.
     """
-    record = open_capture(path).record
-    return CaptureView(record, tuple(_consequences(record)))
+    folder = open_capture(path)
+    overhead = path / RAW_NAME / OVERHEAD_NAME
+    return CaptureView(
+        folder.record,
+        tuple(_consequences(folder.record)),
+        _rows_by_phase(folder),
+        read_record(overhead, Overhead) if overhead.is_file() else None,
+    )
+
+
+def _rows_by_phase(folder: CaptureFolder) -> dict[str, int] | None:
+    requests = folder.requests
+    if requests is None:
+        return None
+    counted = requests.group_by("phase").agg(pl.col("num_rows").sum()).sort("phase")
+    return {str(phase or "not seen"): int(rows) for phase, rows in counted.iter_rows()}
 
 
 def _consequences(record: CaptureRecord) -> list[str]:
@@ -41,7 +68,8 @@ def _consequences(record: CaptureRecord) -> list[str]:
         empty = coverage.num_rank_invocations_zero_tokens
         num = coverage.num_rank_invocations - empty - coverage.num_rank_invocations_routed
         found.append(f"rungs 1 and 2 for {num} rank invocations: no exact input (invocations.parquet says why)")
-    unrecorded = [name for name in CONDITIONS if name not in record.conditions]
+    names = conditions_on(host=kernel_kind(record.kernel.kind).host_operation is not None)
+    unrecorded = [name for name in names if name not in record.conditions]
     if unrecorded:
         found.append(f"verification of conditions that were not recorded: {', '.join(unrecorded)}")
     return found

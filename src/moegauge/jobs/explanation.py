@@ -18,7 +18,7 @@ Int64Array = NDArray[np.int64]
 
 CHANGEABLE = {
     "launch_mode": "as-served, eager or graph",
-    "cache_state": "in_order, warm, cold or rotated",
+    "cache_state": "in_order, served_order, warm, cold or rotated",
     "co_running": "what ran beside the kernel, as profile list shows it",
 }
 """Conditions that --explain can change, and their values."""

@@ -15,13 +15,14 @@ from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.digest import record_digest
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
 from moegauge.jobs.explanation import derive_explanation
+from moegauge.jobs.ladder_conditions import condition_names, served_conditions
 from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_notes, rung_identity
 from moegauge.jobs.ladder_served import served_work
 from moegauge.jobs.ladder_tables import ladder_tables
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
 from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
 from moegauge.ladder.assembly import assemble
-from moegauge.ladder.conditions import between_rows, condition_rows, limits
+from moegauge.ladder.conditions import between_rows, limits
 from moegauge.ladder.pairs import Context, RungInput
 from moegauge.ladder.sides import TwoSides
 from moegauge.records.comparison import (
@@ -86,7 +87,7 @@ def derive_ladder(
         settings=settings,
         verdict=verdict,
         rungs=rungs,
-        conditions=condition_rows(capture.record.conditions, facts),
+        conditions=served_conditions(capture, facts, used),
         served=ServedTime(busy_ns=coverage.busy_ns, span_ns=coverage.span_ns, foreign_ns=coverage.foreign_ns),
         limits=limits(facts),
         notes=capture_notes(capture, exact.work) + rung_identity(rungs) + pass_notes(store.passes, store.samples, used),
@@ -208,14 +209,14 @@ def _rung_inputs(capture: CaptureFolder, aligned: dict[str, _Aligned | Reason]) 
     def against_served(one: _Aligned | Reason) -> RungInput | Reason:
         if isinstance(one, Reason):
             return one
-        conditions = condition_rows(capture.record.conditions, one.facts)
+        conditions = served_conditions(capture, one.facts, one.used)
         return RungInput(TwoSides(one.work), conditions, one.label, one.launch_mode_recorded)
 
     def between() -> RungInput | Reason:
         if isinstance(iteration, Reason) or isinstance(full, Reason):
             return iteration if isinstance(iteration, Reason) else full  # type: ignore[return-value]
         recorded = full.launch_mode_recorded and iteration.launch_mode_recorded
-        conditions = between_rows(iteration.facts, full.facts)
+        conditions = between_rows(condition_names(capture), iteration.facts, full.facts)
         return RungInput(TwoSides(full.work, iteration.work), conditions, full.label, recorded)
 
     first = against_served(exact)

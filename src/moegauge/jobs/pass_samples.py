@@ -13,7 +13,7 @@ from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
 from moegauge.jobs.targets import Target
 from moegauge.kernels.attribution import Plan
-from moegauge.kernels.registry import KernelKind, kernel_kind
+from moegauge.kernels.registry import KINDS, KernelKind, kernel_kind
 
 _TAKEN = ("device", "busy_ns", "span_ns", "foreign_ns", "num_kernels")
 
@@ -33,7 +33,7 @@ def pass_samples(
     if isinstance(times, ClockTimes):
         clocked = {"device": times.device, "foreign_ns": 0, "num_kernels": 1}
         return [
-            _sample(target, clocked | {"busy_ns": ns, "span_ns": ns}, (runner.kernel_kind,))
+            _sample(target, clocked | {"busy_ns": ns, "span_ns": ns}, (_operation(runner.kernel_kind),))
             for target, ns in zip(chunk, times.ns, strict=True)
         ]
     found = _attributed(capture, chunk, times, kernel_kind(runner.kernel_kind))
@@ -45,6 +45,12 @@ def pass_samples(
         names = found.kernel_names[row["kernels_digest"]]
         samples.append(_sample(target, {name: int(row[name]) for name in _TAKEN}, names))
     return samples
+
+
+def _operation(kind: str) -> str:
+    """Name of what a clock was read around: a registered kind's operation on the host, else the kind itself."""
+    registered = KINDS.get(kind)
+    return kind if registered is None or registered.host_operation is None else registered.host_operation
 
 
 def _sample(target: Target, taken: dict[str, int], names: tuple[str, ...]) -> Sample:

@@ -104,7 +104,7 @@ def run(
     done: list[Filled] = []
     for rank in ranks:
         groups = _groups(folder, replace(wanted, ranks=frozenset({rank})), choice)
-        runner = make_runner(choice.name, _model(folder, rank, choice))
+        runner = make_runner(choice.name, _model(folder, rank, choice, cache_state=wanted.cache_state))
         for group in groups:
             runner.facts(group.condition, [work_of(spec) for spec in group.specs])
         with open_profile_db(db, create=True) as database:
@@ -235,11 +235,12 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
     return out
 
 
-def _model(folder: CaptureFolder, rank: int, choice: RunnerChoice) -> ModelSpec:
+def _model(folder: CaptureFolder, rank: int, choice: RunnerChoice, *, cache_state: str) -> ModelSpec:
     record = folder.record
     identity = record.topology.ranks[rank]
     own = RUNNERS[choice.name][4]
-    sets = choice.num_weight_sets if choice.num_weight_sets is not None else (len(record.moe_layers) if own else 1)
+    default = len(record.moe_layers) if own or cache_state == "served_order" else 1
+    sets = choice.num_weight_sets if choice.num_weight_sets is not None else default
     if not 1 <= sets <= len(record.moe_layers) or identity.num_local_experts is None:
         raise errors.MisuseError(
             where="--weight-sets",

@@ -64,6 +64,7 @@ class KernelKind:
         follows: outside stage that is recognised by standing right behind the core (kernel or copy).
         suspicious: names that look like MoE work; one that no role or outside stage explains is listed as unknown.
         source: where names and conditions come from.
+        host_operation: the one operation of a kind that runs on the host and is timed there; None for device kernels.
     """
 
     name: str
@@ -77,6 +78,7 @@ class KernelKind:
     follows: tuple[str, re.Pattern[str]] | None = None
     suspicious: re.Pattern[str] = re.compile(r"moe|expert", re.IGNORECASE)
     source: str = ""
+    host_operation: str | None = None
 
     def __post_init__(self) -> None:
         known = {role.name for role in self.roles}
@@ -197,5 +199,25 @@ _VLLM_TRITON_MOE = KernelKind(
     source="vLLM 0.25.1: traces of Qwen3-MoE and Laguna shapes on an H200; small-batch conditions from its source",
 )
 
-KINDS: dict[str, KernelKind] = {_VLLM_TRITON_MOE.name: _VLLM_TRITON_MOE}
+_VLLM_CPU_MOE = KernelKind(
+    name="vllm_cpu_moe",
+    backend="vllm CPUUnquantizedExperts",
+    numeric_formats=("bfloat16", "float32"),
+    boundary=("permute", "experts", "activation", "unpermute", "topk_weight_and_reduce"),
+    roles=(_role("operation", "experts", r"^cpu_fused_moe$"),),
+    core=("operation",),
+    variants=(
+        Variant(
+            name="one_operation",
+            prefix=(),
+            condition="always",
+            applies=lambda shape: True,
+            confirmed_by_trace=True,
+        ),
+    ),
+    source="vllm-cpu 0.32.0: one host operation holds every stage; its caller times it on the host's clock",
+    host_operation="cpu_fused_moe",
+)
+
+KINDS: dict[str, KernelKind] = {kind.name: kind for kind in (_VLLM_TRITON_MOE, _VLLM_CPU_MOE)}
 """Every registered kind by name."""

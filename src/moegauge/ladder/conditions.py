@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from moegauge.records.comparison import ConditionRow
-from moegauge.records.measurement import CONDITIONS, LIMITS, Facts
+from moegauge.records.measurement import LIMITS, Facts
 
 SAME = "SAME"
 DIFFERS = "DIFFERS"
 NOT_RECORDED = "NOT_RECORDED"
 
 
-def condition_rows(left: Facts, right: Iterable[Facts]) -> tuple[ConditionRow, ...]:
-    """Compare every condition by name.
+def condition_rows(names: Sequence[str], left: Facts, right: Iterable[Facts]) -> tuple[ConditionRow, ...]:
+    """Compare conditions by name.
 
     Args:
+        names: which.
         left: recorded conditions of the capture.
         right: recorded conditions of each setting the used profile rows were measured under.
     """
     settings = list(right)
-    return tuple(_row(name, left, settings) for name in CONDITIONS)
+    return tuple(_row(name, left, settings) for name in names)
 
 
-def between_rows(left: Iterable[Facts], right: Iterable[Facts]) -> tuple[ConditionRow, ...]:
-    """Compare every condition of two isolated measurements, each taken under one or several settings."""
+def between_rows(names: Sequence[str], left: Iterable[Facts], right: Iterable[Facts]) -> tuple[ConditionRow, ...]:
+    """Compare conditions of two isolated measurements by name, each taken under one or several settings."""
     both = list(left), list(right)
-    return tuple(_compared(name, _values(name, both[0]), _values(name, both[1])) for name in CONDITIONS)
+    return tuple(_compared(name, _values(name, both[0]), _values(name, both[1])) for name in names)
+
+
+def kernel_config_row(pairs: Iterable[tuple[frozenset[str], str | None]]) -> ConditionRow | None:
+    """Compare the kernel configuration row by row, since it follows from the executed rows.
+
+    Args:
+        pairs: for each measured row the configurations that serving chose for as many rows (empty: not recorded), and
+            the one it was measured with (None: not recorded).
+
+    Returns:
+        The condition, or None where there is nothing to compare.
+    """
+    every = list(pairs)
+    if not every:
+        return None
+    different = [1 for served, measured in every if served and measured is not None and served != {measured}]
+    missing = any(not served or measured is None for served, measured in every)
+    verdict = DIFFERS if different else NOT_RECORDED if missing else SAME
+    left = sorted({digest for served, _ in every for digest in served})
+    right = sorted({measured for _, measured in every if measured is not None})
+    return ConditionRow(name="kernel_config_digest", left=_listed(left), right=_listed(right), verdict=verdict)
+
+
+def _listed(digests: list[str]) -> str | None:
+    if len(digests) > 1:
+        return f"{len(digests)} configurations, by executed rows"
+    return digests[0] if digests else None
 
 
 def _row(name: str, left: Facts, settings: list[Facts]) -> ConditionRow:

@@ -52,8 +52,21 @@ CONDITIONS: dict[str, str] = {
     "cuda_driver": "version of the CUDA driver API",
     "cuda_runtime": "version of the CUDA runtime",
     "cupti": "version of CUPTI",
+    "threads": "threads of a host operation",
 }
 """Conditions compared between the sides. They never select rows; they qualify the verdict."""
+
+ON_DEVICE_ONLY = frozenset({"device_uuids", "clocks", "power", "throttle", "cuda_driver", "cuda_runtime", "cupti"})
+"""Conditions that a kernel on the host does not have."""
+ON_HOST_ONLY = frozenset({"threads"})
+"""Conditions that a kernel on a device does not have."""
+
+
+def conditions_on(*, host: bool) -> tuple[str, ...]:
+    """Names of the conditions that matter to a kernel on the host, or on a device."""
+    without = ON_DEVICE_ONLY if host else ON_HOST_ONLY
+    return tuple(name for name in CONDITIONS if name not in without)
+
 
 LIMITS: dict[str, str] = {
     "activations": "where the hidden states came from",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rich import box
@@ -15,6 +15,7 @@ from rich.text import Text
 from moegauge.records.capture import CaptureRecord
 from moegauge.records.comparison import LadderReport
 from moegauge.records.profile import InputLabel, ProfileKey, RowStatus
+from moegauge.records.serving_run import Overhead
 from moegauge.render.ladder_text import (
     CONDITION_HEADINGS,
     EXPLANATION_HEADINGS,
@@ -29,7 +30,7 @@ from moegauge.render.ladder_text import (
     served_line,
     unmatched_lines,
 )
-from moegauge.render.units import bytes_text, time_text
+from moegauge.render.units import bytes_text, overhead_text, time_text
 
 _STYLES = {
     "MATCH": "green",
@@ -84,8 +85,29 @@ def show_conditions(console: Console, report: LadderReport) -> None:
     console.print(_table(CONDITION_HEADINGS, condition_cells(report)))
 
 
-def show_capture(console: Console, record: CaptureRecord, consequences: Sequence[str]) -> None:
+class CaptureViewLike(Protocol):
+    """What is shown of a capture."""
+
+    @property
+    def record(self) -> CaptureRecord:
+        """Its head."""
+
+    @property
+    def consequences(self) -> Sequence[str]:
+        """What its gaps make unavailable."""
+
+    @property
+    def rows_by_phase(self) -> Mapping[str, int] | None:
+        """Rows of requests by phase."""
+
+    @property
+    def overhead(self) -> Overhead | None:
+        """What the recorder cost."""
+
+
+def show_capture(console: Console, view: CaptureViewLike) -> None:
     """Print what is in a capture, what is missing, and what that makes unavailable."""
+    record, consequences = view.record, view.consequences
     coverage, model = record.coverage, record.model
     rows = [
         ("kernel", f"{record.kernel.kind} ({record.kernel.backend}, {record.kernel.numeric_format})"),
@@ -117,12 +139,23 @@ def show_capture(console: Console, record: CaptureRecord, consequences: Sequence
         ),
         ("routes cross-check", _cross_check(record)),
         ("conditions", ", ".join(f"{n}={f.value}" for n, f in sorted(record.conditions.items())) or "none recorded"),
+        *_served(view),
         ("files", f"{len(record.files)}, {bytes_text(sum(f.num_bytes for f in record.files.values()))}"),
     ]
     console.print(_table(("what", "found"), rows))
     _bullets(console, "unknown kernels", coverage.unknown_names)
     _bullets(console, "findings", [f"{f.code}: {f.num} {f.sentence} {list(f.examples)}" for f in record.findings])
     _bullets(console, "therefore unavailable", consequences)
+
+
+def _served(view: CaptureViewLike) -> list[tuple[str, str]]:
+    """What only a recording of a live engine says."""
+    rows = []
+    if view.rows_by_phase is not None:
+        rows.append(("rows by phase", ", ".join(f"{phase} {num}" for phase, num in view.rows_by_phase.items())))
+    if view.overhead is not None:
+        rows.append(("recorder", overhead_text(view.overhead)))
+    return rows
 
 
 def _ranks(record: CaptureRecord) -> str:

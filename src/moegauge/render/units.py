@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from moegauge.records.serving_run import Overhead
+
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -36,3 +38,13 @@ def bytes_text(num_bytes: int) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:.1f} {unit}"
     return f"{num_bytes} B"
+
+
+def overhead_text(overhead: Overhead) -> str:
+    """What a recorder costs, with the spread over neighbouring processes."""
+    same = "the same tokens in every run" if overhead.outputs_identical else "OTHER TOKENS in some runs"
+    if overhead.ratio is None:
+        return f"cost not measured; {same}"
+    turns = ", ".join(f"{turn:+.2%}" for turn in overhead.ratio_by_turn)
+    num = sum(run.take is None for run in overhead.runs)
+    return f"costs {overhead.ratio:+.2%} of the workload's time (by turn {turns}; {num} runs); {same}"

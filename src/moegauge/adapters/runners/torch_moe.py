@@ -27,6 +27,7 @@ from moegauge.adapters.runners.work import (
     Work,
     bytes_between_uses,
     check_cache_claim,
+    check_served_order,
 )
 from moegauge.records.measurement import LaunchMode
 
@@ -226,11 +227,14 @@ class TorchMoeRunner:
         if condition.cache_state == "cold":
             self._flush = self._flush or CacheFlush()
             touched = self._flush.num_bytes
+        if condition.cache_state == "served_order":
+            check_served_order(self.weights.model, works)
         check_cache_claim(condition.cache_state, touched_bytes=touched, cache_bytes=last_level_cache_bytes())
         return {
             "profiler": "none (monotonic clock)",
             "device_model": model_name(),
             "torch": str(torch.__version__),
+            "threads": str(torch.get_num_threads()),
             "cache_state": condition.cache_state,
             "weights": f"random-normal seed {self.weights.model.seed}, {self.weights.model.num_weight_sets} sets",
             "activations": f"random-normal seed {self.weights.model.seed}",

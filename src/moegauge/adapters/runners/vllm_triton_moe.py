@@ -39,6 +39,7 @@ from moegauge.adapters.runners.work import (
     Work,
     bytes_between_uses,
     check_cache_claim,
+    check_served_order,
 )
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.evidence.digest import record_digest
@@ -93,10 +94,14 @@ class VllmTritonMoeRunner:
 
     def facts(self, condition: RunCondition, works: Sequence[Work]) -> dict[str, str]:
         """Device, versions, profiler, and the cache state; one that is not achieved is refused."""
-        if condition.launch_mode == LaunchMode.GRAPH and condition.cache_state not in {"in_order", "rotated"}:
+        if condition.launch_mode == LaunchMode.GRAPH and condition.cache_state not in {
+            "in_order",
+            "served_order",
+            "rotated",
+        }:
             raise errors.MisuseError(
                 where="--cache-state",
-                expected="in_order or rotated in graphs",
+                expected="in_order, served_order or rotated in graphs",
                 found=condition.cache_state,
                 remedy="Measure warm and cold eagerly.",
             )
@@ -104,6 +109,8 @@ class VllmTritonMoeRunner:
         if condition.cache_state == "cold":
             self._flush = self._flush or cuda.CacheFlush()
             touched = self._flush.num_bytes
+        if condition.cache_state == "served_order":
+            check_served_order(self.weights.model, works)
         check_cache_claim(condition.cache_state, touched_bytes=touched, cache_bytes=cuda.last_level_cache_bytes())
         pynvml.nvmlInit()
         driver = pynvml.nvmlSystemGetCudaDriverVersion_v2()

@@ -16,7 +16,8 @@ from moegauge.records.identity import ModelShape
 from moegauge.records.measurement import LaunchMode
 
 CACHE_STATES = {
-    "in_order": "every layer in serving order, each with its own weights",
+    "in_order": "every layer in serving order, each with its own weights, which the others evict",
+    "served_order": "every layer in serving order, each with its own weights; no claim about what stays in the cache",
     "warm": "the same call once before, untimed",
     "cold": "a buffer larger than the last-level cache written before each call",
     "rotated": "copies of the weights in turn, together larger than the last-level cache",
@@ -131,6 +132,25 @@ def bytes_between_uses(model: ModelSpec, works: Sequence[Work]) -> int:
     return min(touched.values(), default=0) * min(model.num_weight_sets, layers) // layers
 
 
+def check_served_order(model: ModelSpec, works: Sequence[Work]) -> None:
+    """Refuse ``served_order`` for less than every layer, each with weights of its own, in every iteration.
+
+    Raises:
+        MisuseError
+    """
+    places = [(work.iteration, work.layer) for work in works]
+    layers = {iteration: [layer for other, layer in places if other == iteration] for iteration, _ in places}
+    partial = [iteration for iteration, found in layers.items() if sorted(found) != sorted(model.layers)]
+    if partial or model.num_weight_sets < len(model.layers) or places != sorted(places):
+        own = f"{model.num_weight_sets} weight sets for {len(model.layers)} layers"
+        raise errors.MisuseError(
+            where="--cache-state served_order",
+            expected="every MoE layer of each iteration, in order, each with weights of its own",
+            found=f"iteration {partial[0]}: layers {sorted(layers[partial[0]])}" if partial else own,
+            remedy="Leave --layers and --weight-sets out, or choose another cache state.",
+        )
+
+
 def check_cache_claim(state: str, *, touched_bytes: int, cache_bytes: int | None) -> None:
     """Refuse a cache state that the bytes touched between two uses of a weight cannot have achieved.
 
@@ -145,7 +165,7 @@ def check_cache_claim(state: str, *, touched_bytes: int, cache_bytes: int | None
         raise errors.MisuseError(
             where="--cache-state", expected=", ".join(CACHE_STATES), found=state, remedy="Choose one of them."
         )
-    if state != "warm" and (cache_bytes is None or touched_bytes <= cache_bytes):
+    if state not in {"warm", "served_order"} and (cache_bytes is None or touched_bytes <= cache_bytes):
         raise errors.MisuseError(
             where=f"--cache-state {state}",
             expected=f"more bytes touched between two uses than the last-level cache holds ({cache_bytes})",

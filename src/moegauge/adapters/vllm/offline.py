@@ -1,0 +1,114 @@
+"""An engine process: serves a workload several times, and tells the recorder in its workers when. Run by jobs.
+
+``python -m moegauge.adapters.vllm.offline RUN.json RUNS.jsonl``: reads an EngineRun, appends a TimedRun for each run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from moegauge.adapters.routes.bundle import OFFICIAL_NAME
+from moegauge.adapters.vllm.models import write_checkpoint, write_config
+from moegauge.adapters.vllm.settings import write_control
+from moegauge.evidence.digest import record_digest
+from moegauge.evidence.store import read_bytes
+from moegauge.records.schema import decode_record
+from moegauge.records.serving_run import EngineRun, ServedRequest, TimedRun
+
+SAYS = "moegauge: "
+"""What this process says of its progress begins so, and is one line of ``<done> <total> <what>``."""
+
+
+UNKEPT = 100000
+"""Number of the first take that is recorded only to be timed."""
+
+
+def main() -> None:
+    """Serve what the first argument says and write what it took to the second."""
+    run_path, result_path, process = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    run = decode_record(read_bytes(run_path), EngineRun, where=str(run_path))
+    lines = read_bytes(Path(run.workload)).splitlines()
+    requests = [msgspec.json.decode(line, type=ServedRequest) for line in lines if line]
+    recording = None if run.recording is None else Path(run.recording)
+    if recording is not None:
+        recording.mkdir(parents=True, exist_ok=True)
+        write_control(recording, "off")
+    _say("starting the engine", 0, 1)
+    engine = _engine(run)
+    total = run.num_warm_up + run.num_timed + len(run.takes)
+    names: list[str | None] = [None] * (run.num_warm_up + run.num_timed) + list(run.takes)
+    for number, name in enumerate(names):
+        _say("warming up" if number < run.num_warm_up else "serving", number, total)
+        if recording is not None and number >= run.num_warm_up:
+            write_control(recording, name or f"take-{UNKEPT + number} unprofiled")
+        start = time.perf_counter_ns()
+        outputs = _serve(engine, requests)
+        wall_ns = time.perf_counter_ns() - start
+        if recording is not None:
+            engine.collective_rpc("moegauge_close")
+            write_control(recording, "off")
+        if number >= run.num_warm_up:
+            tokens = [list(one.outputs[0].token_ids) for one in outputs]
+            timed = TimedRun(
+                process=process,
+                recorder=recording is not None,
+                take=name,
+                wall_ns=wall_ns,
+                outputs_digest=record_digest(tokens),
+            )
+            with result_path.open("ab") as file:
+                file.write(msgspec.json.encode(timed) + b"\n")
+        if name is not None and recording is not None and run.export_routes:
+            _export_routes(recording / name, requests, outputs)
+    _say("serving", total, total)
+
+
+def _engine(run: EngineRun) -> Any:
+    from vllm import LLM  # noqa: PLC0415 - slow, and the model is written first
+
+    if run.built_in is not None:
+        if run.checkpoint:
+            write_checkpoint(run.built_in, Path(run.model), seed=run.seed)
+        else:
+            write_config(run.built_in, Path(run.model))
+    return LLM(model=run.model, **run.arguments)
+
+
+def _serve(engine: Any, requests: Sequence[ServedRequest]) -> list[Any]:
+    from vllm import SamplingParams  # noqa: PLC0415
+
+    prompts = [{"prompt_token_ids": list(request.prompt_token_ids)} for request in requests]
+    sampling = [
+        SamplingParams(temperature=0.0, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False)
+        for request in requests
+    ]
+    return list(engine.generate(prompts, sampling, use_tqdm=False))
+
+
+def _export_routes(folder: Path, requests: Sequence[ServedRequest], outputs: Sequence[Any]) -> None:
+    """The engine's own export of routed experts, in the form of docs/formats/bundle.md."""
+    routes = {f"r{number}": one.outputs[0].routed_experts for number, one in enumerate(outputs)}
+    if any(route is None for route in routes.values()):
+        return
+    np.savez_compressed(
+        folder / OFFICIAL_NAME,
+        prompt_len=np.array([len(request.prompt_token_ids) for request in requests]),
+        out_len=np.array([len(one.outputs[0].token_ids) for one in outputs]),
+        **routes,
+    )
+
+
+def _say(what: str, done: int, total: int) -> None:
+    sys.stdout.write(f"{SAYS}{done} {total} {what}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

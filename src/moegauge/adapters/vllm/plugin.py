@@ -1,0 +1,75 @@
+"""Entry point of vLLM's ``vllm.general_plugins``: attaches a recorder to each worker once its model is loaded.
+
+Without MOEGAUGE_CAPTURE in the environment it returns at once and touches nothing. With it, no failure of the
+recorder reaches the engine: what could not be recorded is said in the log and beside the recording.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("vllm.moegauge")
+
+CAPTURE = "MOEGAUGE_CAPTURE"
+"""Environment variable: folder to record into; nothing is recorded without it."""
+RANDOM_WEIGHTS = "MOEGAUGE_RANDOM_WEIGHTS"
+"""Environment variable: seed to draw the weights of a loaded model anew from (moegauge capture vllm sets it)."""
+
+SEEN_WITH = ("0.25.1", "0.32.0")
+"""Versions of vLLM whose workers the recorder has been run in (0.32.0 on the host processor, 0.25.1 on CUDA)."""
+
+
+def register() -> None:
+    """Patch the worker class so that a recorder is attached after the model is loaded."""
+    folder = os.environ.get(CAPTURE)
+    seed = os.environ.get(RANDOM_WEIGHTS)
+    if not folder and seed is None:
+        return
+    try:
+        from vllm.v1.worker.gpu_worker import Worker  # noqa: PLC0415 - an engine without a recorder never imports it
+    except ImportError as error:
+        logger.warning("moegauge records nothing: this vLLM has no v1 GPU worker class (%s)", error)
+        return
+    original = Worker.load_model
+    if getattr(original, "moegauge", False):
+        return
+
+    @functools.wraps(original)
+    def load_model(worker: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(worker, *args, **kwargs)
+        if seed is not None:
+            from moegauge.adapters.vllm.random_weights import draw_weights  # noqa: PLC0415 - torch is loaded by now
+
+            draw_weights(worker.model_runner.model, seed=int(seed))
+        if folder:
+            attach(worker, Path(folder))
+        return result
+
+    load_model.moegauge = True  # type: ignore[attr-defined]
+    Worker.load_model = load_model
+
+
+def attach(worker: Any, folder: Path) -> None:
+    """Attach a recorder to a worker whose model is loaded; say why where that is not possible."""
+    rank = getattr(worker, "rank", 0)
+    try:
+        from moegauge.adapters.vllm.recorder import Recorder  # noqa: PLC0415 - torch is loaded by now
+
+        worker.moegauge_recorder = Recorder(worker, folder)
+        worker.moegauge_close = worker.moegauge_recorder.close
+    except Exception as error:  # serving goes on, whatever the recorder lacks
+        logger.exception("moegauge records nothing on rank %s", rank)
+        refuse(folder, rank, error)
+
+
+def refuse(folder: Path, rank: int, error: Exception) -> None:
+    """Leave the reason beside where the recording would be; the log holds it too."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"rank{rank}.not-recorded.txt").write_text(f"{type(error).__name__}: {error}\n")
+    except OSError:
+        logger.exception("moegauge cannot write into %s", folder)
