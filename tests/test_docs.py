@@ -23,7 +23,17 @@ from moegauge.cli.main import app, run
 from moegauge.errors import EvidenceError, MisuseError, MoegaugeError
 from moegauge.evidence import capture_tables, report_folder, serving_tables
 from moegauge.evidence.tables import TableSchema
-from moegauge.records import capture, comparison, decision, identity, measurement, profile, recording, serving_run
+from moegauge.records import (
+    capture,
+    comparison,
+    decision,
+    identity,
+    measurement,
+    profile,
+    profile_spec,
+    recording,
+    serving_run,
+)
 from moegauge.routing.samplers import SAMPLERS
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +106,9 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
         )
     ),
     ("recording", "overhead.json", serving_run.Overhead),
+    ("profile-spec", "ProfileSpec", profile_spec.ProfileSpec),
+    ("profile-spec", "given_ids", profile_spec.IdsInput),
+    ("profile-spec", "given_popularity", profile_spec.PopularityInput),
 ]
 
 TABLES: list[tuple[str, TableSchema]] = [
@@ -311,6 +324,37 @@ def _status_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(sys, "argv", words[1:])
     runpy.run_path(str(ROOT / words[1]), run_name="__main__")
     return 0
+
+
+def test_the_spec_example_is_measured_and_verified_as_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (FORMATS / "profile-spec.md").read_text()
+    example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
+    assert example is not None
+    monkeypatch.chdir(tmp_path)
+    Path("spec.json").write_text(example[1])
+    (block,) = [one for one in BLOCKS if one.where.startswith("docs/formats/profile-spec.md")]
+    assert [_status_of(command.words, monkeypatch) for command in block.commands] == [0, 0, 0]
+    out = capsys.readouterr().out
+    # The given ids are one row for both layers; the two popularities are drawn for each.
+    assert "5 rows wanted, 42 samples added in 7 passes, 0 rows still missing" in out
+    assert "everything was derived again" in out
+
+
+def test_the_times_of_given_inputs_are_read_as_the_measuring_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = [one for one in RUNNABLE if "shapes.db" in one.commands[0].words]
+    code = re.search(r"```python\n(.*?shapes.db.*?)```", (ROOT / "docs" / "measuring.md").read_text(), re.DOTALL)
+    assert code is not None
+    monkeypatch.chdir(tmp_path)
+    _status_of(block.commands[0].words, monkeypatch)
+    capsys.readouterr()
+    exec(compile(code[1], "measuring.md", "exec"), {})  # noqa: S102 - the page's own example
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" rows: mean ")[0] for line in lines] == ["1", "8", "64", "65", "66"]
+    assert all(line.endswith("over 6 samples") for line in lines)
 
 
 def test_the_bundle_example_writes_a_bundle_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,8 @@ class Bench:
     def fill(self, runner: FakeRunner, *groups: Group, num_passes: int = 1, force: bool = False) -> Filled:
         """The job itself, with a runner of the test's own; every exact input eagerly where no group is given."""
         with open_profile_db(self.db, create=True) as database:
-            return fill(database, self.capture, runner, groups or [self.group()], num_passes=num_passes, force=force)
+            source = SpecSource(self.capture)
+            return fill(database, source, runner, groups or [self.group()], num_passes=num_passes, force=force)
 
     def specs(self) -> list[Spec]:
         return SpecSource(self.capture).specs(InputChoice(type=EXACT))

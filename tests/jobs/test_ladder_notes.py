@@ -57,7 +57,7 @@ def test_only_the_passes_that_are_used_count(recording: Recording, capture: Capt
     condition = RunCondition(launch_mode=LaunchMode.EAGER, cache_state="in_order")
     groups = [Group(specs=SpecSource(capture).specs(InputChoice(type=EXACT)), condition=condition)]
     with open_profile_db(tmp_path / "profile.db", create=True) as database:
-        fill(database, capture, FakeRunner(recording), groups, num_passes=2)
+        fill(database, SpecSource(capture), FakeRunner(recording), groups, num_passes=2)
         passes, samples, rows = database.passes(), database.samples(), database.rows()
     other = passes | {99: on("GPU-9", "GPU-9")}
     assert ONE in pass_notes(other, samples, rows)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
@@ -20,6 +21,8 @@ from moegauge.routing.expert_load import expert_load
 from moegauge.routing.maximum_entropy import inclusion_probabilities, working_weights
 from moegauge.routing.reconstruction import (
     full_run_popularity,
+    given_popularity_digest,
+    given_rows,
     iteration_popularity,
     popularity_digest,
     rebuild,
@@ -564,3 +567,35 @@ class TestReconstructionIsNoExactInput:
         fields: dict[str, Any] = {**vars(self.rebuilt()), field: value}
         with pytest.raises(ValueError, match=message):
             Reconstruction(**fields)
+
+
+class TestGivenPopularity:
+    """Rows of a popularity that belongs to no captured invocation."""
+
+    @staticmethod
+    def rows(rows: int, *, layer: int = 0, seed: int = 7) -> NDArray[np.int32]:
+        return given_rows(counts(1, 1, 1, 1, 1), rows=rows, top_k=2, sampler="uniform", seed=seed, layer=layer)
+
+    def test_the_draw_is_named_by_rows_and_layer(self) -> None:
+        stream = int.from_bytes(hashlib.sha256(b"moegauge-stream-v1 given 3 1").digest()[:8], "little")
+        words = np.random.Philox(key=np.array([7, stream], dtype=np.uint64)).random_raw(15).reshape(3, 5)
+        expected = np.sort(np.argsort(words >> np.uint64(12), axis=1)[:, :2], axis=1)
+        assert self.rows(3, layer=1).tolist() == expected.tolist()
+
+    def test_fewer_rows_are_not_the_first_of_more(self) -> None:
+        assert self.rows(8).tolist() != self.rows(16)[:8].tolist()
+
+    def test_layers_and_seeds_draw_apart(self) -> None:
+        drawn = [self.rows(16), self.rows(16, layer=1), self.rows(16, seed=8)]
+        assert len({one.tobytes() for one in drawn}) == 3
+
+    def test_it_is_drawn_apart_from_a_captured_invocation_with_the_same_numbers(self) -> None:
+        stream = stream_of(16, 0)
+        captured = sample("uniform", counts(1, 1, 1, 1, 1), rows=16, top_k=2, seed=7, stream=stream)
+        assert self.rows(16).tolist() != captured.tolist()
+
+    def test_the_digest_is_of_the_counts_under_a_name_of_its_own(self) -> None:
+        data = b"given-popularity-v1 experts 3\n" + np.array([4, 0, 2], dtype="<i8").tobytes()
+        assert given_popularity_digest(counts(4, 0, 2)) == (
+            "given-popularity-v1+sha256:" + hashlib.sha256(data).hexdigest()
+        )

@@ -23,6 +23,7 @@ from moegauge.adapters.profile_schema import (
     SAMPLE_COLUMNS,
     connected,
     interned,
+    label_columns,
     packed_digest,
     text_of,
     transaction,
@@ -154,14 +155,14 @@ class ProfileDb:
         artifacts: Sequence[Artifact],
         samples: Sequence[Sample],
         *,
+        spec: Artifact | None = None,
         new_generation: bool = False,
     ) -> int:
-        """Add one pass: raw traces, rows that are new, and samples, in one transaction.
+        """Add one pass: raw traces, the spec of its inputs, rows that are new, and samples, in one transaction.
 
         Args:
-            record: the pass.
-            artifacts: raw traces of the pass; may be none.
-            samples: in order of measuring.
+            record: the pass. artifacts: its raw traces; may be none. samples: in order of measuring.
+            spec: what gave the inputs; kept once, however many passes ran on them.
             new_generation: give every key one new generation instead of adding to the newest one.
 
         Returns:
@@ -173,6 +174,8 @@ class ProfileDb:
         with transaction(self._connection) as db:
             for artifact in artifacts:
                 self._add_artifact(artifact)
+            if spec is not None:
+                self._add_artifact(spec, refuse_known=False)
             number = db.execute("INSERT INTO pass (record) VALUES (?)", (text_of(record),)).lastrowid
             assert number is not None  # noqa: S101 - an insert has a row id
             self._add_samples(number, samples, new_generation=new_generation)
@@ -202,21 +205,20 @@ class ProfileDb:
     def _interned(self, table: str) -> list[tuple[int, str]]:
         return self._connection.execute(f"SELECT id, record FROM {table} ORDER BY id").fetchall()  # noqa: S608
 
-    def _add_artifact(self, artifact: Artifact) -> None:
+    def _add_artifact(self, artifact: Artifact, *, refuse_known: bool = True) -> None:
         known = self._connection.execute(
             "SELECT name FROM artifact WHERE content_digest = ?", (artifact.content_digest,)
         ).fetchone()
-        if known is not None:
+        if known is None:
+            row = (bytes_digest(artifact.data), artifact.name, artifact.content_digest, artifact.data)
+            self._connection.execute("INSERT INTO artifact VALUES (?, ?, ?, ?)", row)
+        elif refuse_known:
             raise errors.MisuseError(
                 where=artifact.name,
                 expected="a trace that is not in the database yet",
                 found=f"the content of {known[0]}, imported before",
                 remedy="One recording is one pass; counting it twice would make it look more certain than it is.",
             )
-        self._connection.execute(
-            "INSERT INTO artifact VALUES (?, ?, ?, ?)",
-            (bytes_digest(artifact.data), artifact.name, artifact.content_digest, artifact.data),
-        )
 
     def _add_samples(self, number: int, samples: Sequence[Sample], *, new_generation: bool) -> None:
         fresh: dict[str, int] = {}
@@ -240,7 +242,7 @@ class ProfileDb:
     def _row_id(
         self, key: ProfileKey, label: InputLabel, *, opener: int | None = None, status: RowStatus = RowStatus.MEASURED
     ) -> int:
-        """Row of a key's newest generation, made where there is none; a failed row becomes measured once it is.
+        """Row of a key's newest generation, made where there is none; a failed row is measured and labelled once it is.
 
         ``opener`` is the pass that opens a new generation (one, however often the key occurs in it). A row whose output
         was found wrong is never added to.
@@ -254,27 +256,25 @@ class ProfileDb:
         measured = status == RowStatus.MEASURED
         spoilt = found is not None and measured and found[2] == RowStatus.WRONG_OUTPUT
         if found is not None and not spoilt and (opener is None or found[3]):
-            if measured:
-                self._connection.execute(
-                    "UPDATE row SET status = 'MEASURED', error = NULL WHERE id = ? AND status != 'MEASURED'",
-                    (found[0],),
-                )
+            if measured and found[2] != RowStatus.MEASURED:
+                changed = "status = 'MEASURED', error = NULL, label_id = ?, popularity_digest = ?"
+                values = (*label_columns(self._connection, label), found[0])
+                self._connection.execute(f"UPDATE row SET {changed} WHERE id = ?", values)  # noqa: S608
             return int(found[0])
         match = key.match
         inserted = self._connection.execute(
-            "INSERT INTO row (key_digest, generation, status, error, subject_id, setting_id, label_id, executed_rows, "
-            "input_type, input_digest, popularity_digest) VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO row (key_digest, generation, status, error, subject_id, setting_id, label_id, "
+            "popularity_digest, executed_rows, input_type, input_digest) VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
             (
                 digest,
                 1 if found is None else found[1] + 1,
                 status,
                 interned(self._connection, "subject", text_of(match.subject)),
                 interned(self._connection, "setting", text_of(key.setting)),
-                interned(self._connection, "label", text_of(msgspec.structs.replace(label, popularity_digest=None))),
+                *label_columns(self._connection, label),
                 match.executed_rows,
                 match.input_type,
                 packed_digest(match.input_digest),
-                None if label.popularity_digest is None else packed_digest(label.popularity_digest),
             ),
         )
         assert inserted.lastrowid is not None  # noqa: S101 - an insert has a row id

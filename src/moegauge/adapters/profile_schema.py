@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from moegauge import errors
+from moegauge.records.profile import InputLabel
 from moegauge.records.schema import Record, check_schema
 
 SAMPLE_COLUMNS: dict[str, type[pl.DataType]] = {
@@ -133,6 +134,12 @@ def interned(connection: sqlite3.Connection, table: str, text: str) -> int:
     number = connection.execute(f"INSERT INTO {table} (record) VALUES (?)", (text,)).lastrowid  # noqa: S608
     assert number is not None  # noqa: S101 - an insert has a row id
     return number
+
+
+def label_columns(connection: sqlite3.Connection, label: InputLabel) -> tuple[int, bytes | None]:
+    """(label_id, popularity_digest) of a row: its label in common, and what differs for every layer, packed."""
+    number = interned(connection, "label", text_of(msgspec.structs.replace(label, popularity_digest=None)))
+    return number, None if label.popularity_digest is None else packed_digest(label.popularity_digest)
 
 
 def packed_digest(digest: str) -> bytes:

@@ -45,10 +45,11 @@ def run_command(
         force: Measure again, as a new generation.
         json: Print what was done as JSON.
     """
+    inputs = rows.inputs()
     wanted = rows.wanted(num_passes=passes, cache_state=cache_state, co_running=co_running)
     choice = RunnerChoice(name=rows.runner, num_weight_sets=weight_sets, seed=weight_seed)
     with progress_bar() as progress:
-        filled = run(rows.capture, rows.db, wanted, choice, force=force, progress=progress)
+        filled = run(inputs, rows.db, wanted, choice, force=force, progress=progress)
     if json:
         print_json(msgspec.to_builtins(filled))
     else:
@@ -117,4 +118,4 @@ def list_command(db: Path, *, json: Flag = False) -> int:
 
 def _looked_up(rows: RowOptions, wanted: Wanted, condition: list[str] | None) -> list[RowView]:
     conditions = named_values(condition, "--condition", among=CONDITION_NAMES)
-    return query(rows.capture, rows.db, wanted, RunnerChoice(name=rows.runner), conditions=conditions)
+    return query(rows.inputs(), rows.db, wanted, RunnerChoice(name=rows.runner), conditions=conditions)

@@ -61,14 +61,14 @@ def import_command(
     return 0
 
 
-def verify_command(db: Path, *, capture: Path, json: Flag = False) -> int:
-    """Derive every sample of a profile database again: from its raw traces, and its inputs from the capture.
+def verify_command(db: Path, *, capture: Path | None = None, json: Flag = False) -> int:
+    """Derive every sample of a profile database again from its raw traces, and its inputs from capture and specs.
 
     Exit status: 0 everything was derived again, 1 something differs, 2 unreadable.
 
     Args:
         db: Profile database.
-        capture: Capture whose inputs were measured.
+        capture: Capture whose inputs were measured; none is needed where all of them were given by specs.
         json: Print the outcome as JSON.
     """
     with progress_bar() as progress:

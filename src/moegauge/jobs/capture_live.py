@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from moegauge import errors
-from moegauge.adapters.routes.recording import OVERHEAD_NAME, is_recording
+from moegauge.adapters.routes.recording import OVERHEAD_NAME, WORKLOAD_NAME, is_recording
 from moegauge.adapters.vllm.models import BUILT_IN
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.store import read_bytes, refuse_existing, write_file, write_record
@@ -75,10 +75,10 @@ def capture_vllm(wanted: LiveCapture, out: Path, *, progress: Progress = silent)
     refuse_existing(recording)
     _check(wanted)
     recording.mkdir(parents=True)
-    workload = recording / "workload.jsonl"
+    workload = recording / WORKLOAD_NAME
     write_file(workload, encoded(_requests(wanted)))
     takes = tuple(f"take-{number}" for number in range(wanted.num_takes))
-    roles = (False, True, False, True) if wanted.num_timed else (True,)
+    roles = (False, True, False, True, True) if wanted.num_timed else (True,)
     runs: list[TimedRun] = []
     failure: str | None = None
     for process, recorder in enumerate(roles):
@@ -100,6 +100,7 @@ def capture_vllm(wanted: LiveCapture, out: Path, *, progress: Progress = silent)
     recorded = _recorded_takes(recording, takes, failure)
     captures = []
     for name in recorded:
+        shutil.copyfile(workload, recording / name / WORKLOAD_NAME)
         if overhead is not None:
             write_record(recording / name / OVERHEAD_NAME, overhead)
         target = out if len(takes) == 1 else out / name
@@ -155,6 +156,7 @@ def _requests(wanted: LiveCapture) -> list[Any]:
 def _engine_run(
     wanted: LiveCapture, recording: Path, workload: Path, *, takes: tuple[str, ...], recorder: bool
 ) -> EngineRun:
+    """What one process does: it is timed, or it makes the takes (and only then exports routes)."""
     built_in = wanted.model if wanted.model in BUILT_IN else None
     draw_after_loading = built_in is not None and not wanted.on_host
     return EngineRun(
@@ -163,17 +165,19 @@ def _engine_run(
         built_in=built_in,
         checkpoint=not draw_after_loading,
         seed=wanted.seed,
-        arguments=_arguments(wanted, draw_after_loading=draw_after_loading),
+        arguments=_arguments(
+            wanted, draw_after_loading=draw_after_loading, export_routes=bool(takes) and wanted.export_routes
+        ),
         workload=str(workload.absolute()),
         takes=takes,
-        num_timed=wanted.num_timed,
+        num_timed=0 if takes else wanted.num_timed,
         num_warm_up=1,
-        export_routes=wanted.export_routes,
+        export_routes=wanted.export_routes and bool(takes),
         recording=str(recording.absolute()) if recorder else None,
     )
 
 
-def _arguments(wanted: LiveCapture, *, draw_after_loading: bool) -> dict[str, Any]:
+def _arguments(wanted: LiveCapture, *, draw_after_loading: bool, export_routes: bool) -> dict[str, Any]:
     """Keyword arguments of the engine: what a recording needs, then whatever the caller wants otherwise."""
     own: dict[str, Any] = {
         "skip_tokenizer_init": True,
@@ -192,7 +196,7 @@ def _arguments(wanted: LiveCapture, *, draw_after_loading: bool) -> dict[str, An
         own |= {"moe_backend": "triton", "gpu_memory_utilization": 0.85}
     if wanted.expert_parallel:
         own["enable_expert_parallel"] = True
-    if wanted.export_routes:
+    if export_routes:
         own["enable_return_routed_experts"] = True
     if wanted.graphs:
         sizes = [1, 2, 4, 8, 16, 24, 32]

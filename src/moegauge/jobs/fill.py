@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from moegauge import __version__, errors
 from moegauge.adapters.profile_db import ProfileDb, now
 from moegauge.adapters.runners.work import ClockTimes, ProfiledTimes, RunCondition, Runner
-from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.pass_samples import pass_samples
-from moegauge.jobs.profile_specs import Spec
+from moegauge.jobs.profile_specs import InputSource, Spec
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.targets import (
     Target,
@@ -54,7 +53,7 @@ class Group:
 
 def fill(
     database: ProfileDb,
-    capture: CaptureFolder,
+    source: InputSource,
     runner: Runner,
     groups: Sequence[Group],
     *,
@@ -65,7 +64,7 @@ def fill(
     """Measure what is missing. Passes are the outer loop, so that drift falls on all groups alike.
 
     Args:
-        database: open for writing. capture: where the specs come from. runner: its output is checked first.
+        database: open for writing. source: where the specs come from. runner: its output is checked first.
         groups: what is wanted. A row that two of them share (two samplers that draw the same) is measured in the first.
         num_passes: passes every row shall have. force: measure all again, as a new generation.
         progress: told after every chunk.
@@ -78,7 +77,7 @@ def fill(
     wanted = [targets_of(group.specs, runner, group.condition) for group in groups]
     have = {} if force else database.num_samples()
     todo = _todo(wanted, have, num_passes)
-    run = _Run(database, capture, runner, progress, sum(_num_lacking(have, t, num_passes) for ts in todo for t in ts))
+    run = _Run(database, source, runner, progress, sum(_num_lacking(have, t, num_passes) for ts in todo for t in ts))
     if any(todo):
         run.check_first([target for targets in todo for target in targets])
     for number in range(num_passes):
@@ -113,7 +112,7 @@ class _Run:
     """One run: what it measures with and into, and what it has done so far."""
 
     database: ProfileDb
-    capture: CaptureFolder
+    source: InputSource
     runner: Runner
     progress: Progress
     num_wanted: int
@@ -140,14 +139,16 @@ class _Run:
             try:
                 times = self.runner.run_pass([work_of(target.spec) for target in chunk], condition)
                 after = self.runner.surroundings()
-                samples = pass_samples(self.capture, chunk, times, self.runner)
+                samples = pass_samples(chunk, times, self.runner)
                 self._check_again(chunk)
             except (MemoryError, RuntimeError) as error:
                 self._record_failure(chunk, error)
                 return
             if number is None:
-                record = _pass_record(self.capture, self.runner, before, after | _cross_check(times))
-                number = self.database.add_pass(record, [], samples, new_generation=new_generation)
+                record = _pass_record(self.source, self.runner, before, after | _cross_check(times))
+                number = self.database.add_pass(
+                    record, [], samples, spec=self.source.spec, new_generation=new_generation
+                )
                 self.num_passes += 1
             else:
                 self.database.extend_pass(number, samples, new_generation=new_generation)
@@ -206,12 +207,13 @@ def _status_of(error: BaseException) -> RowStatus:
     return RowStatus.LAUNCH_FAILED
 
 
-def _pass_record(capture: CaptureFolder, runner: Runner, before: dict[str, str], after: dict[str, str]) -> PassRecord:
+def _pass_record(source: InputSource, runner: Runner, before: dict[str, str], after: dict[str, str]) -> PassRecord:
     facts = {f"{name}.before": value for name, value in before.items()}
     facts |= {f"{name}.after": value for name, value in after.items()}
     return PassRecord(
         source="run",
-        capture_digest=capture.raw_digest,
+        capture_digest=source.capture_digest,
+        spec_digest=None if source.spec is None else source.spec.content_digest,
         runner=runner.name,
         tag=None,
         launch_mode=None,

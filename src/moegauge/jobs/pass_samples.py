@@ -9,7 +9,6 @@ import numpy as np
 from moegauge import errors
 from moegauge.adapters.profile_db import Sample
 from moegauge.adapters.runners.work import ClockTimes, ProfiledTimes, Runner
-from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
 from moegauge.jobs.targets import Target
 from moegauge.kernels.attribution import Plan
@@ -18,14 +17,11 @@ from moegauge.kernels.registry import KINDS, KernelKind, kernel_kind
 _TAKEN = ("device", "busy_ns", "span_ns", "foreign_ns", "num_kernels")
 
 
-def pass_samples(
-    capture: CaptureFolder, chunk: Sequence[Target], times: ClockTimes | ProfiledTimes, runner: Runner
-) -> list[Sample]:
+def pass_samples(chunk: Sequence[Target], times: ClockTimes | ProfiledTimes, runner: Runner) -> list[Sample]:
     """One sample a target, in their order.
 
     Args:
-        capture: where the targets come from. chunk: what ran, of one rank. times: what the runner gave back.
-        runner: who ran it.
+        chunk: what ran, of one rank. times: what the runner gave back. runner: who ran it.
 
     Raises:
         Incomplete: the pass's own trace does not close. Inconsistent: it shows another launch mode than was asked for.
@@ -36,7 +32,7 @@ def pass_samples(
             _sample(target, clocked | {"busy_ns": ns, "span_ns": ns}, (_operation(runner.kernel_kind),))
             for target, ns in zip(chunk, times.ns, strict=True)
         ]
-    found = _attributed(capture, chunk, times, kernel_kind(runner.kernel_kind))
+    found = _attributed(chunk, times, kernel_kind(runner.kernel_kind))
     rows = {(row["iteration"], row["layer"]): row for row in found.rows.iter_rows(named=True)}
     samples = []
     for target in chunk:
@@ -59,17 +55,16 @@ def _sample(target: Target, taken: dict[str, int], names: tuple[str, ...]) -> Sa
     return Sample(target.key, spec.label, place | taken, names)
 
 
-def _attributed(
-    capture: CaptureFolder, chunk: Sequence[Target], times: ProfiledTimes, kind: KernelKind
-) -> AttributedTrace:
+def _attributed(chunk: Sequence[Target], times: ProfiledTimes, kind: KernelKind) -> AttributedTrace:
     """Attribute a pass's own trace by the rules every trace goes through."""
     ordered = sorted(chunk, key=lambda target: (target.spec.iteration, target.spec.layer))
+    shape = ordered[0].spec.match.subject.shape
     plan = Plan(
         iteration=np.array([t.spec.iteration for t in ordered], dtype=np.int64),
         layer=np.array([t.spec.layer for t in ordered], dtype=np.int64),
         executed_rows=np.array([t.spec.match.executed_rows for t in ordered], dtype=np.int64),
-        top_k=capture.record.model.top_k,
-        num_experts=capture.record.model.num_experts,
+        top_k=shape.top_k,
+        num_experts=shape.num_experts,
         has_expert_map=ordered[0].spec.expert_map is not None,
     )
     found = attributed_trace(times.trace, kind, plan, times.tags)

@@ -10,12 +10,12 @@ import msgspec
 
 from moegauge import errors
 from moegauge.adapters.profile_db import ProfileRow, open_profile_db
-from moegauge.adapters.runners.registry import RUNNERS, make_runner, runner_identity
+from moegauge.adapters.runners.registry import RUNNERS, make_runner
 from moegauge.adapters.runners.work import ModelSpec, RunCondition
-from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.evidence.digest import record_digest
 from moegauge.jobs.fill import Filled, Group, fill
-from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
+from moegauge.jobs.given_inputs import Given, open_inputs
+from moegauge.jobs.profile_specs import InputChoice, InputSource, Spec
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.targets import launch_modes, work_of
 from moegauge.records.measurement import CONDITIONS, LIMITS
@@ -30,7 +30,7 @@ _ABSENT = {"co_running": "nothing"}
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which rows of a capture are wanted.
+    """Which rows of a capture or of a spec are wanted.
 
     Attributes:
         inputs: representations and how they are drawn; each is a group of its own in every pass.
@@ -74,7 +74,7 @@ class RowView:
 
 
 def run(
-    capture: Path,
+    inputs: Path | Given,
     db: Path,
     wanted: Wanted,
     choice: RunnerChoice,
@@ -85,14 +85,14 @@ def run(
     """Measure what the database lacks of the wanted rows.
 
     Args:
-        capture: capture folder. db: profile database; made where there is none.
+        inputs: capture folder, or a spec. db: profile database; made where there is none.
         wanted: rows. choice: runner. force: measure again, as a new generation. progress: told after every chunk.
 
     Raises:
         EvidenceError, MisuseError
     """
-    folder = open_capture(capture)
-    recorded = [rank.rank for rank in folder.record.topology.ranks if rank.recorded]
+    source = open_inputs(inputs, choice.name)
+    recorded = list(source.ranks)
     ranks = [rank for rank in recorded if wanted.ranks is None or rank in wanted.ranks]
     if not ranks:
         raise errors.MisuseError(
@@ -103,23 +103,23 @@ def run(
         )
     done: list[Filled] = []
     for rank in ranks:
-        groups = _groups(folder, replace(wanted, ranks=frozenset({rank})), choice)
-        runner = make_runner(choice.name, _model(folder, rank, choice, cache_state=wanted.cache_state))
+        groups = _groups(source, replace(wanted, ranks=frozenset({rank})))
+        runner = make_runner(choice.name, _model(source, rank, choice, cache_state=wanted.cache_state))
         for group in groups:
             runner.facts(group.condition, [work_of(spec) for spec in group.specs])
         with open_profile_db(db, create=True) as database:
             filled = fill(
-                database, folder, runner, groups, num_passes=wanted.num_passes, force=force, progress=progress
+                database, source, runner, groups, num_passes=wanted.num_passes, force=force, progress=progress
             )
         done.append(filled)
     return _together(done)
 
 
-def _groups(folder: CaptureFolder, wanted: Wanted, choice: RunnerChoice) -> list[Group]:
+def _groups(source: InputSource, wanted: Wanted) -> list[Group]:
     """One group for each input and launch mode."""
     groups = []
     for one in wanted.inputs:
-        for mode, specs in launch_modes(wanted_specs(folder, wanted, one, choice), wanted.launch_mode).items():
+        for mode, specs in launch_modes(wanted_specs(source, wanted, one), wanted.launch_mode).items():
             groups.append(
                 Group(
                     specs=specs,
@@ -131,31 +131,31 @@ def _groups(folder: CaptureFolder, wanted: Wanted, choice: RunnerChoice) -> list
     return groups
 
 
-def wanted_specs(folder: CaptureFolder, wanted: Wanted, one: InputChoice, choice: RunnerChoice) -> list[Spec]:
-    """Specs of a capture that a request is about, of one representation.
+def wanted_specs(source: InputSource, wanted: Wanted, one: InputChoice) -> list[Spec]:
+    """Specs that a request is about, of one representation.
 
     Raises:
         MisuseError: nothing is left of them.
     """
     specs = [
         spec
-        for spec in SpecSource(folder, subject_kind=runner_identity(choice.name)).specs(one)
+        for spec in source.specs(one)
         if (wanted.iterations is None or spec.iteration in wanted.iterations)
         and (wanted.layers is None or spec.layer in wanted.layers)
         and (wanted.ranks is None or spec.rank in wanted.ranks)
     ]
     if not specs:
         raise errors.MisuseError(
-            where=str(folder.path),
-            expected="at least one invocation with exact input",
+            where=source.where,
+            expected="at least one invocation whose input is known",
             found="none of the iterations, layers and ranks named",
-            remedy="moegauge capture show lists what was captured.",
+            remedy="Name others; moegauge capture show lists those of a capture.",
         )
     return specs
 
 
 def query(
-    capture: Path, db: Path, wanted: Wanted, choice: RunnerChoice, *, conditions: Mapping[str, str] | None = None
+    inputs: Path | Given, db: Path, wanted: Wanted, choice: RunnerChoice, *, conditions: Mapping[str, str] | None = None
 ) -> list[RowView]:
     """Stored passes of every wanted row; missing ones with what differs.
 
@@ -164,12 +164,12 @@ def query(
     the fields in which the nearest stored row differs.
 
     Args:
-        capture: whose inputs are meant. db: profile database. wanted: rows. choice: runner.
+        inputs: capture folder, or a spec. db: profile database. wanted: rows. choice: runner.
         conditions: values by name (CONDITION_NAMES) that a row must have been measured under.
     """
     asked = {f"conditions.{name}": value for name, value in (conditions or {}).items()}
-    folder = open_capture(capture)
-    specs = [spec for one in wanted.inputs for spec in wanted_specs(folder, wanted, one, choice)]
+    source = open_inputs(inputs, choice.name)
+    specs = [spec for one in wanted.inputs for spec in wanted_specs(source, wanted, one)]
     with open_profile_db(db) as database:
         rows, have = database.rows(), database.num_samples()
     stored = [_flat(msgspec.to_builtins(row.key.match)) | _flat_setting(row.key.setting) for row in rows]
@@ -235,24 +235,30 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
     return out
 
 
-def _model(folder: CaptureFolder, rank: int, choice: RunnerChoice, *, cache_state: str) -> ModelSpec:
-    record = folder.record
-    identity = record.topology.ranks[rank]
+def _model(source: InputSource, rank: int, choice: RunnerChoice, *, cache_state: str) -> ModelSpec:
     own = RUNNERS[choice.name][4]
-    default = len(record.moe_layers) if own or cache_state == "served_order" else 1
+    default = len(source.layers) if own or cache_state == "served_order" else 1
     sets = choice.num_weight_sets if choice.num_weight_sets is not None else default
-    if not 1 <= sets <= len(record.moe_layers) or identity.num_local_experts is None:
+    if not 1 <= sets <= len(source.layers):
         raise errors.MisuseError(
             where="--weight-sets",
-            expected=f"1 to {len(record.moe_layers)} (the MoE layers)",
+            expected=f"1 to {len(source.layers)} (the MoE layers)",
             found=str(sets),
             remedy="Give as many as fit the device's memory.",
         )
+    if source.model.intermediate_size % source.num_parts:
+        raise errors.Inconsistent(
+            where=source.where,
+            expected=f"an intermediate size that {source.num_parts} tensor-parallel ranks share",
+            found=str(source.model.intermediate_size),
+            remedy="The recording's sizes contradict each other; record again.",
+        )
+    share = source.model.intermediate_size // source.num_parts
     return ModelSpec(
-        shape=record.model,
-        num_local_experts=identity.num_local_experts,
-        numeric_format=record.kernel.numeric_format,
-        layers=record.moe_layers,
+        shape=msgspec.structs.replace(source.model, intermediate_size=share),
+        num_local_experts=source.ranks[rank],
+        numeric_format=source.numeric_format,
+        layers=source.layers,
         num_weight_sets=sets,
         seed=choice.seed,
     )

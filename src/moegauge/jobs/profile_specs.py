@@ -1,20 +1,22 @@
-"""What to measure: specs from a capture, one a rank invocation, exact or rebuilt from a popularity."""
+"""What to measure: where specs come from, and those of a capture: one a rank invocation, exact or rebuilt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from moegauge import errors
+from moegauge.adapters.profile_db import Artifact
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.capture_tables import ROUTED
 from moegauge.evidence.digest import expert_map_digest, record_digest, routed_ids_digest
-from moegauge.records.identity import RankIdentity
+from moegauge.records.identity import ModelShape, RankIdentity
 from moegauge.records.profile import InputLabel, MatchKey, Subject
 from moegauge.records.workload import ExactInput, FullRunPopularity, IterationPopularity
 from moegauge.routing.reconstruction import full_run_popularity, iteration_popularity, rebuild
@@ -24,6 +26,11 @@ ITERATION = "iteration_popularity"
 FULL_RUN = "full_run_popularity"
 UNPADDED = "exact_without_padding"
 INPUT_TYPES = (EXACT, ITERATION, FULL_RUN, UNPADDED)
+"""Inputs of a capture."""
+GIVEN_IDS = "given_ids"
+GIVEN_POPULARITY = "given_popularity"
+GIVEN = "given"
+"""Choice of the inputs that a spec gives, each of its own type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +65,64 @@ class Spec:
     served_launch_mode: str | None
 
 
+class InputSource(Protocol):
+    """Where inputs come from: a capture, or a spec that a person gave. What measuring needs of either."""
+
+    @property
+    def where(self) -> str:
+        """Its place, for messages."""
+
+    @property
+    def capture_digest(self) -> str | None:
+        """Digest of the capture's raw files; None where there is no capture."""
+
+    @property
+    def spec(self) -> Artifact | None:
+        """The spec, to be kept beside the passes; None where there is a capture."""
+
+    @property
+    def model(self) -> ModelShape:
+        """Dimensions."""
+
+    @property
+    def numeric_format(self) -> str:
+        """Dtype name."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers of the MoE layers."""
+
+    @property
+    def ranks(self) -> Mapping[int, int]:
+        """Experts of each rank whose inputs are there, by rank."""
+
+    @property
+    def num_parts(self) -> int:
+        """Ranks over which each expert's intermediate activation is split; 1 where each rank has whole experts."""
+
+    def specs(self, choice: InputChoice) -> list[Spec]:
+        """Every rank invocation of one representation."""
+
+
 class SpecSource:
-    """Specs of a capture. Popularities and exact inputs are read once and kept."""
+    """Specs of a capture; an InputSource. Popularities and exact inputs are read once and kept."""
+
+    spec = None
 
     def __init__(self, capture: CaptureFolder, *, subject_kind: tuple[str, str] | None = None) -> None:
         self.capture = capture
         kernel = capture.record.kernel
         self.kernel_kind, self.backend = subject_kind or (kernel.kind, kernel.backend)
+        self.where, self.numeric_format = str(capture.path), kernel.numeric_format
+        self.capture_digest, self.model, self.layers = (
+            capture.raw_digest,
+            capture.record.model,
+            capture.record.moe_layers,
+        )
+        ranks = capture.record.topology.ranks
+        self.ranks = {rank.rank: rank.num_local_experts for rank in ranks if rank.num_local_experts is not None}
+        whole = any(local < self.model.num_experts for local in self.ranks.values())
+        self.num_parts = 1 if whole else capture.record.topology.tp_size or 1
 
     @cached_property
     def exact_inputs(self) -> dict[tuple[int, int, int], ExactInput]:

@@ -121,7 +121,7 @@ def launch_modes(specs: Sequence[Spec], wanted: str) -> dict[LaunchMode, list[Sp
         wanted: eager, graph, or as-served (each as its iteration was served).
 
     Raises:
-        MisuseError: as-served, and the capture does not record how an iteration was launched.
+        MisuseError: as-served, and nothing says how an iteration was launched.
     """
     out: dict[LaunchMode, list[Spec]] = {}
     for spec in specs:
@@ -129,7 +129,7 @@ def launch_modes(specs: Sequence[Spec], wanted: str) -> dict[LaunchMode, list[Sp
         if mode not in {"eager", "graph"}:
             raise errors.MisuseError(
                 where="--launch-mode",
-                expected="eager or graph, since the capture does not record how it was served",
+                expected="eager or graph, since nothing says how it was launched",
                 found=str(mode),
                 remedy="Name the launch mode.",
             )

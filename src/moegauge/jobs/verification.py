@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+SHOWN = 5
+"""Most sentences about one kind of difference."""
 
 
 @dataclass(frozen=True)
@@ -19,3 +23,8 @@ class Verification:
     kind: str
     checked: tuple[str, ...]
     differences: tuple[str, ...]
+
+
+def invocation(row: Mapping[str, object]) -> str:
+    """Pass, iteration, layer and rank of a sample, in words."""
+    return f"pass {row['pass_id']}, iteration {row['iteration']}, layer {row['layer']}, rank {row['rank']}"

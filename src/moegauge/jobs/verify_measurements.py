@@ -1,12 +1,12 @@
 """moegauge profile verify: derive the samples of a profile database again, and name whatever differs.
 
 Samples of imported replays are derived again from the raw traces inside the database. Those a runner measured are raw
-themselves, and said to be; the input each of them stands for is derived again from the capture.
+themselves, and said to be; the input each of them stands for is derived again from the capture, or from the spec that
+the database keeps (verify_specs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,47 +21,72 @@ from moegauge.evidence.digest import kernel_sequence_digest, record_digest
 from moegauge.jobs.profile_derivation import ReplayLabels, derive_samples
 from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
 from moegauge.jobs.progress import Progress, silent
-from moegauge.jobs.verification import Verification
+from moegauge.jobs.verification import SHOWN, Verification, invocation
+from moegauge.jobs.verify_specs import differing_given_inputs
 from moegauge.records.profile import PassRecord
 
 _PLACE = ["iteration", "layer", "rank"]
 _SAMPLE = ("busy_ns", "span_ns", "foreign_ns", "num_kernels", "device", "kernels_digest", "key")
-_SHOWN = 5
 
 
-def verify_database(db: Path, capture: Path, *, progress: Progress = silent) -> Verification:
-    """Verify a profile database against the capture whose inputs were measured.
+def verify_database(db: Path, capture: Path | None, *, progress: Progress = silent) -> Verification:
+    """Verify a profile database against the capture and the specs whose inputs were measured.
+
+    Args:
+        db: profile database. capture: needed where a pass was measured on one. progress: told of each step.
 
     Raises:
         EvidenceError: the database or the capture cannot be read.
-        MisuseError: nothing in the database was measured on this capture.
+        MisuseError: nothing in the database was measured on this capture; or none is given and something was.
     """
-    folder = open_capture(capture)
+    folder = None if capture is None else open_capture(capture)
     with open_profile_db(db) as database:
-        if all(record.capture_digest != folder.raw_digest for record in database.passes().values()):
-            raise errors.MisuseError(
-                where=str(db),
-                expected=f"passes measured on the inputs of {capture}",
-                found=f"{len(database.passes())} passes, none of them on this capture",
-                remedy="Give the capture whose inputs were measured.",
-            )
-        checked, differences = differing_samples(folder, database, progress)
-        inputs, others = _other_inputs(folder, database, progress)
-        checked, differences = checked + inputs, differences + others
-    return Verification(str(db), "profile database", tuple(checked), tuple(differences))
+        _refuse_unverifiable(database, folder)
+        found = [differing_samples(folder, database, progress)]
+        if folder is not None:
+            found.append(_other_inputs(folder, database, progress))
+        found.append(differing_given_inputs(database, progress))
+    checked = tuple(line for one, _ in found for line in one)
+    return Verification(str(db), "profile database", checked, tuple(line for _, other in found for line in other))
+
+
+def _refuse_unverifiable(database: ProfileDb, capture: CaptureFolder | None) -> None:
+    """Refuse a database that holds nothing, or passes whose capture is not the one that was given."""
+    passes = database.passes().values()
+    on_a_capture = sum(record.capture_digest is not None for record in passes)
+    if capture is None and on_a_capture:
+        raise errors.MisuseError(
+            where="--capture",
+            expected="the capture whose inputs were measured",
+            found=f"none, and {on_a_capture} of {len(passes)} passes were measured on a capture",
+            remedy="Give it; nothing is taken for verified without it.",
+        )
+    if capture is None and not passes:
+        raise errors.MisuseError(
+            where=str(database.path), expected="passes", found="0 passes", remedy="Measure or import some."
+        )
+    if capture is not None and all(record.capture_digest != capture.raw_digest for record in passes):
+        raise errors.MisuseError(
+            where=str(database.path),
+            expected=f"passes measured on the inputs of {capture.path}",
+            found=f"{len(passes)} passes, none of them on this capture",
+            remedy="Give the capture whose inputs were measured, or none where all passes ran on specs.",
+        )
 
 
 def differing_samples(
-    capture: CaptureFolder, database: ProfileDb, progress: Progress = silent
+    capture: CaptureFolder | None, database: ProfileDb, progress: Progress = silent
 ) -> tuple[list[str], list[str]]:
-    """What was checked of the samples over a capture, and what differs, as one sentence each."""
+    """What was checked of the samples over a capture (or of specs alone), and what differs, as one sentence each."""
     keys = {row.row_id: record_digest(row.key) for row in database.rows(every_generation=True)}
     samples = database.samples()
     stored = samples.with_columns(key=samples["row_id"].replace_strict(keys, default=None, return_dtype=pl.String))
-    passes = {number: one for number, one in database.passes().items() if one.capture_digest == capture.raw_digest}
+    every = database.passes()
+    passes = {n: one for n, one in every.items() if capture is not None and one.capture_digest == capture.raw_digest}
     imported = {number: one for number, one in passes.items() if one.traces}
     lines: list[str] = []
     for done, (number, record) in enumerate(imported.items()):
+        assert capture is not None  # noqa: S101 - without a capture no pass is of it
         progress(f"deriving pass {number} again", done, len(imported))
         mine = stored.filter(pl.col("pass_id") == number)
         try:
@@ -70,14 +95,19 @@ def differing_samples(
             lines.append(f"pass {number}: cannot be derived again: {error}")
     derived = stored.filter(pl.col("pass_id").is_in(list(imported)))
     raw = stored.filter(pl.col("pass_id").is_in(list(passes.keys() - imported.keys())))
+    given = stored.filter(pl.col("pass_id").is_in([n for n, one in every.items() if one.spec_digest is not None]))
     lines += [
-        f"{_where(row)}: busy {row['busy_ns']} ns exceeds span {row['span_ns']} ns"
+        f"{invocation(row)}: busy {row['busy_ns']} ns exceeds span {row['span_ns']} ns"
         for row in stored.filter(pl.col("busy_ns") > pl.col("span_ns")).to_dicts()
     ]
     counts = {
         "isolated samples from their traces": derived.height,
         "raw isolated samples (no trace kept)": raw.height,
-        "isolated samples of other captures, not derived again": stored.height - derived.height - raw.height,
+        "raw isolated samples of specs (no trace kept)": given.height,
+        "isolated samples of other captures, not derived again": stored.height
+        - derived.height
+        - raw.height
+        - given.height,
     }
     return [f"{num} {what}" for what, num in counts.items() if num], lines
 
@@ -101,9 +131,9 @@ def _differences(number: int, stored: pl.DataFrame, derived: pl.DataFrame) -> li
     both = both.with_columns(pass_id=pl.lit(number))
     lines = []
     for column in _SAMPLE:
-        changed = both.filter(pl.col(column).ne_missing(pl.col(f"{column}__derived"))).head(_SHOWN)
+        changed = both.filter(pl.col(column).ne_missing(pl.col(f"{column}__derived"))).head(SHOWN)
         lines += [
-            f"{_where(row)}: {column} recorded {row[column]}, derived {row[f'{column}__derived']}"
+            f"{invocation(row)}: {column} recorded {row[column]}, derived {row[f'{column}__derived']}"
             for row in changed.to_dicts()
         ]
     return lines
@@ -132,7 +162,7 @@ def _other_inputs(capture: CaptureFolder, database: ProfileDb, progress: Progres
     raw = database.samples().filter(pl.col("pass_id").is_in(run))
     lines: list[str] = []
     places = raw.group_by("row_id", *_PLACE, maintain_order=True).agg(pl.col("pass_id").first())
-    lines += [f"{_where(place)}: its row is missing" for place in places.to_dicts() if place["row_id"] not in rows]
+    lines += [f"{invocation(place)}: its row is missing" for place in places.to_dicts() if place["row_id"] not in rows]
     origins = {row_id: _origin(rows[row_id]) for row_id in places["row_id"].unique().sort().to_list() if row_id in rows}
     sources = {kernel: SpecSource(capture, subject_kind=kernel) for kernel in {one.kernel for one in origins.values()}}
     distinct = list(dict.fromkeys(origins.values()))
@@ -150,11 +180,11 @@ def _other_inputs(capture: CaptureFolder, database: ProfileDb, progress: Progres
             recorded = _input(rows[place["row_id"]])
             derived = wanted.get((place["iteration"], place["layer"], place["rank"]), {})
             found += [
-                f"{_where(place)}: {origin.choice.type} input: {name} recorded {value}, derived {derived.get(name)}"
+                f"{invocation(place)}: {origin.choice.type} input: {name} recorded {value}, derived {derived.get(name)}"
                 for name, value in recorded.items()
                 if derived.get(name) != value
             ]
-        lines += found[:_SHOWN]
+        lines += found[:SHOWN]
     return [f"inputs of {places.height} invocations from the capture"] * bool(places.height), lines
 
 
@@ -162,7 +192,3 @@ def _input(one: Spec | ProfileRow) -> dict[str, object]:
     """What names an input, of a wanted or a stored row."""
     match = one.match if isinstance(one, Spec) else one.key.match
     return msgspec.to_builtins(match) | {"version": one.label.version}  # type: ignore[no-any-return]
-
-
-def _where(row: Mapping[str, object]) -> str:
-    return f"pass {row['pass_id']}, iteration {row['iteration']}, layer {row['layer']}, rank {row['rank']}"

@@ -33,7 +33,8 @@ class MatchKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The part of a key that selects rows: the subject and its input.
 
     Attributes:
-        input_type: ``exact`` (ExactInput); reconstructions carry other names and never match an exact lookup.
+        input_type: ``exact`` (ExactInput); reconstructions and inputs that a person gave carry other names and never
+            match an exact lookup.
         input_digest: digest of the routed ids of the rank (names its algorithm).
     """
 
@@ -47,8 +48,8 @@ class InputLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How an input came to be; None throughout for an exact one.
 
     Attributes:
-        window: the window a popularity was taken over. sampler, version, seed: how it was drawn.
-        padding: ``captured`` (padded rows keep their captured ids) or ``drawn``.
+        window: the window a popularity was taken over, or that it was given. sampler, version, seed: how it was drawn.
+        padding: ``captured`` (padded rows keep their captured ids) or ``drawn``; None where nothing is padded.
         popularity_digest: digest of the popularity.
     """
 
@@ -96,7 +97,8 @@ class PassRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         source: ``import`` (a replay trace someone recorded) or ``run`` (measured by a runner).
         capture_digest: digest over the raw files of the capture whose inputs were used (importing them again gives the
-            same); None where specs came from elsewhere.
+            same); None where the inputs were given.
+        spec_digest: artifact of the spec that gave the inputs, None where they came from a capture.
         runner: name of the runner, None for an import.
         tag, launch_mode, declared: what a person declared of an imported replay.
         traces: artifact digest by rank number (as text); empty where no raw trace is kept.
@@ -106,6 +108,7 @@ class PassRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     source: str
     capture_digest: str | None
+    spec_digest: str | None = None
     runner: str | None
     tag: str | None
     launch_mode: str | None
@@ -114,3 +117,7 @@ class PassRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     facts: dict[str, str]
     tool_version: str
     recorded_at: str
+
+    def __post_init__(self) -> None:
+        if self.capture_digest is not None and self.spec_digest is not None:
+            raise ValueError("the inputs of a pass come from a capture or from a spec, not from both")

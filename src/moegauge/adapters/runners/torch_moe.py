@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from moegauge import errors
-from moegauge.adapters.devices.cpu import CacheFlush, last_level_cache_bytes, model_name
+from moegauge.adapters.devices.cpu import CacheFlush, last_level_cache_bytes, memory_bytes, model_name
 from moegauge.adapters.runners.work import (
     Checked,
     ClockTimes,
@@ -49,6 +49,9 @@ class MoeWeights:
 
     w13 [experts, 2 * intermediate, hidden] has variance 1 / hidden; w2 [experts, hidden, intermediate] has
     1 / intermediate.
+
+    Raises:
+        MemoryError: more than the host has, where it is the device; Linux would promise it and kill the process later.
     """
 
     def __init__(self, model: ModelSpec, device: str) -> None:
@@ -56,6 +59,11 @@ class MoeWeights:
         self.dtype = getattr(torch, model.numeric_format)
         self.device = device
         shape, experts = model.shape, model.num_local_experts
+        num_bytes = 3 * experts * shape.intermediate_size * shape.hidden_size * self.dtype.itemsize
+        if device == "cpu" and num_bytes * model.num_weight_sets > memory_bytes():
+            raise MemoryError(
+                f"{num_bytes * model.num_weight_sets} bytes of weights on a host with {memory_bytes()} bytes of memory"
+            )
         generator = torch.Generator(device=device).manual_seed(model.seed)
 
         def normal(*size: int, fan_in: int) -> torch.Tensor:

@@ -23,6 +23,9 @@ CACHE_STATES = {
     "rotated": "copies of the weights in turn, together larger than the last-level cache",
 }
 
+NUMERIC_FORMATS = ("bfloat16", "float32")
+"""Types that weights are drawn in and that the checks have a bound for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:

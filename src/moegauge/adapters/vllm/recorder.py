@@ -181,8 +181,8 @@ class Recorder:
 
     def _read_surroundings(self, take: _Take, now: int) -> None:
         take.surroundings_at = now
-        facts = _surroundings(on_host=self.on_host)
-        take.writer.put(Surroundings(before_iteration=take.num_iterations, facts=facts))
+        number, on_host = take.num_iterations, self.on_host
+        take.writer.put_job(lambda: Surroundings(before_iteration=number, facts=_surroundings(on_host=on_host)))
 
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.step is not None:

@@ -40,6 +40,10 @@ class TakeWriter:
         """Hand over a frame that is complete."""
         self._jobs.put(lambda: frame)
 
+    def put_job(self, job: Job) -> None:
+        """Hand over what makes a frame; it is made on the writer's thread."""
+        self._jobs.put(job)
+
     def put_iteration(self, job: Job) -> None:
         """Hand over what makes an iteration's frame (it may have to wait for the device)."""
         try:
