@@ -27,6 +27,7 @@ from moegauge.records import (
     capture,
     comparison,
     decision,
+    exactness,
     identity,
     measurement,
     profile,
@@ -109,6 +110,25 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
     ("profile-spec", "ProfileSpec", profile_spec.ProfileSpec),
     ("profile-spec", "given_ids", profile_spec.IdsInput),
     ("profile-spec", "given_popularity", profile_spec.PopularityInput),
+    *(
+        ("gate-exactness", struct.__name__, struct)
+        for struct in (
+            exactness.WordComparison,
+            exactness.WordCounts,
+            exactness.Mismatch,
+            exactness.InputCheck,
+            exactness.WrittenCheck,
+            exactness.ExactnessResult,
+            exactness.Kill,
+            exactness.KillCheck,
+            exactness.MutationResult,
+            exactness.FamilyRow,
+            exactness.CoverageRow,
+            exactness.CorpusResult,
+            exactness.CorpusManifest,
+            exactness.FixtureDigest,
+        )
+    ),
 ]
 
 TABLES: list[tuple[str, TableSchema]] = [

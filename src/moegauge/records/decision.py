@@ -73,6 +73,19 @@ CODES: dict[str, str] = {
     "INPUT_NOT_SERVED": "a measured row whose input the capture never served",
     "OUTSIDE_ITERATIONS": "kernels of the kind that lie outside every iteration",
     "NOTHING_CAPTURED": "the capture holds no complete unit to compare",
+    "NO_CHECKS": "a set of checks is empty, so it shows nothing and fails",
+    "CHECK_MISSING": "a planned check was not made",
+    "CHECK_NOT_PLANNED": "a check was not planned, or came twice",
+    "WORDS_DIFFER": "two runs differ in at least one word of a boundary",
+    "TORCH_UNEQUAL": "the words are equal and hold no NaN, but torch.equal says otherwise",
+    "INPUT_NOT_REGISTERED": "the input of a run is not the one whose digest was registered",
+    "INPUT_CHANGED": "a run left its input other than it was",
+    "NOT_FULLY_WRITTEN": "an output still holds words of the poison it was filled with",
+    "MUTANT_SURVIVED": "a wrong candidate gives every word of the fixture that has to kill it",
+    "MUTANT_MISSING": "a kill is registered for a wrong candidate that does not exist",
+    "KILL_NOT_REGISTERED": "no fixture is registered to kill a wrong candidate",
+    "KILLER_MISSING": "the fixture that has to kill a wrong candidate is not in the corpus",
+    "KILL_DIFFERS": "a wrong candidate is killed at another index or with other words than registered",
 }
 """Every reason code with its meaning; docs/glossary.md repeats the table and a test holds them together."""
 
