@@ -86,6 +86,7 @@ CODES: dict[str, str] = {
     "KILL_NOT_REGISTERED": "no fixture is registered to kill a wrong candidate",
     "KILLER_MISSING": "the fixture that has to kill a wrong candidate is not in the corpus",
     "KILL_DIFFERS": "a wrong candidate is killed at another index or with other words than registered",
+    "COVERAGE_SHORT": "the corpus covers less than it has to",
 }
 """Every reason code with its meaning; docs/glossary.md repeats the table and a test holds them together."""
 

@@ -1,0 +1,1 @@
+"""REGISTERED LANES: what one replacement experiment is about. No engine, no device."""
