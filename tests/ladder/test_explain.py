@@ -6,8 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from moegauge import errors
-from moegauge.jobs.explanation import parse_changes
 from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.explain import Changed, explain, padded_cost
 from moegauge.records.explanation import Explanation
@@ -155,14 +153,3 @@ def test_padded_rows_are_counted_and_timed_over_padded_invocations_only() -> Non
     assert (found.num_invocations, found.padded_rows, found.executed_rows) == (10, 60, 240)
     assert (found.rows_ratio, found.time_ratio) == (0.25, 0.2)
     assert padded_cost(base, without, executed, executed) is None
-
-
-@pytest.mark.parametrize("text", ["cache_state", "cache_state=", "colour=red", "=cold"])
-def test_an_unknown_or_incomplete_change_is_refused(text: str) -> None:
-    with pytest.raises(errors.MisuseError, match="--explain"):
-        parse_changes([text])
-
-
-def test_a_condition_named_twice_is_refused() -> None:
-    with pytest.raises(errors.MisuseError, match="at most once"):
-        parse_changes(["cache_state=cold", "cache_state=warm"])

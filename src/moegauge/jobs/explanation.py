@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -24,26 +24,6 @@ CHANGEABLE = {
 """Conditions that --explain can change, and their values."""
 
 AlignUnder = Callable[[Choice], Alignment]
-
-
-def parse_changes(texts: Sequence[str]) -> dict[str, str]:
-    """Conditions to change out of NAME=VALUE texts; each name once.
-
-    Raises:
-        MisuseError
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if name not in CHANGEABLE or not equals or not value or name in found:
-            raise errors.MisuseError(
-                where="--explain",
-                expected=f"NAME=VALUE, each of {', '.join(CHANGEABLE)} at most once",
-                found=text,
-                remedy="; ".join(f"{name}: {values}" for name, values in CHANGEABLE.items()),
-            )
-        found[name] = value
-    return found
 
 
 def derive_explanation(
