@@ -43,6 +43,7 @@ def aligned(
             "launch_mode": ["eager"] * NUM,
             "cache_state": pl.Series(["warm"] * NUM, dtype=pl.String),
             "co_running": pl.Series([None] * NUM, dtype=pl.String),
+            "kernel_config": pl.Series([None] * NUM, dtype=pl.String),
         }
     )
     samples = pl.DataFrame(
@@ -54,7 +55,7 @@ def aligned(
         ],
         schema=["row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest"],
         orient="row",
-    )
+    ).with_columns(clocks=pl.lit(None, dtype=pl.String))
     return align_work(ServedWork(served, 1, (), ""), MeasuredWork(rows, samples), Choice("as-served", None))
 
 
@@ -133,13 +134,14 @@ def _served_again(served_ns: np.ndarray) -> ServedWork:
 
 def _no_rows() -> pl.DataFrame:
     return pl.DataFrame(
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String)
+        schema={"row_id": pl.Int64}
+        | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running", "kernel_config"), pl.String)
     )
 
 
 def _no_samples() -> pl.DataFrame:
     whole = dict.fromkeys(("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns"), pl.Int64)
-    return pl.DataFrame(schema=whole | {"kernels_digest": pl.String})
+    return pl.DataFrame(schema=whole | {"kernels_digest": pl.String, "clocks": pl.String})
 
 
 def test_padded_rows_are_counted_and_timed_over_padded_invocations_only() -> None:

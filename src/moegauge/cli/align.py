@@ -55,11 +55,11 @@ def align_command(
         seed: Seed of the sampler.
         padding: Whether padded rows kept their captured ids (captured) or were drawn too (drawn).
         explain: NAME=VALUE: how much of the difference that condition accounts for, had serving had it (launch_mode,
-            cache_state, co_running); may be given several times.
+            cache_state, co_running, kernel_config, clocks); may be given several times.
         json: Print report.json instead of tables.
     """
     iteration, layer = _selection(select)
-    values = "; ".join(f"{name}: {text}" for name, text in CHANGEABLE.items())
+    values = "; ".join(f"{name}: {one.values}" for name, one in CHANGEABLE.items())
     settings = ladder_settings(
         tolerance=tolerance,
         invocation_tolerance=invocation_tolerance,

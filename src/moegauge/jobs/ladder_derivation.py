@@ -16,7 +16,7 @@ from moegauge.evidence.digest import record_digest
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
 from moegauge.jobs.explanation import derive_explanation
 from moegauge.jobs.ladder_conditions import condition_names, served_conditions
-from moegauge.jobs.ladder_measured import Stored, align_inputs, read_stored
+from moegauge.jobs.ladder_measured import Stored, align_inputs, read_stored, recorded_values
 from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_notes, rung_identity
 from moegauge.jobs.ladder_tables import ladder_tables
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
@@ -148,6 +148,7 @@ def _explanation(capture: CaptureFolder, store: Stored, settings: Settings, exac
         settings.explain,
         align_exact=lambda choice: align_inputs(capture, store, InputChoice(type=EXACT), choice),
         align_unpadded=lambda choice: align_inputs(capture, store, InputChoice(type=UNPADDED), choice),
+        recorded=recorded_values(store, EXACT),
     )
 
 

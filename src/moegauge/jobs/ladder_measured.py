@@ -14,11 +14,15 @@ import polars as pl
 from moegauge.adapters.profile_db import ProfileDb, ProfileRow
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.digest import record_digest
+from moegauge.jobs.ladder_notes import pass_clocks
 from moegauge.jobs.ladder_served import served_work
 from moegauge.jobs.profile_specs import InputChoice
 from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
 from moegauge.records.measurement import Facts
 from moegauge.records.profile import PassRecord, RowStatus
+
+_CONDITIONS = ("cache_state", "co_running", "kernel_config", "clocks")
+_CHOSEN = ("launch_mode", "cache_state", "co_running", "kernel_config")
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,15 @@ def align_inputs(capture: CaptureFolder, stored: Stored, drawn: InputChoice, cho
     return align_work(served_work(capture, drawn), _measured_work(stored, drawn.type), choice)
 
 
+def recorded_values(stored: Stored, input_type: str) -> dict[str, list[str]]:
+    """Values of the conditions that choose among measured rows, by name of a field of Choice; sorted."""
+    work = _measured_work(stored, input_type)
+    columns = {name: work.rows[name] for name in _CHOSEN} | {"clocks": work.samples["clocks"]}
+    return {name: sorted(column.drop_nulls().unique().to_list()) for name, column in columns.items()}
+
+
 def _measured_work(stored: Stored, input_type: str) -> MeasuredWork:
-    """Rows of one kind of input as the right side."""
+    """Rows of one kind of input as the right side. Clocks that a row declares come before those read around a pass."""
     rows = stored.measured(input_type)
     conditions = [row.key.setting.conditions for row in rows]
     table = pl.DataFrame(
@@ -67,13 +78,20 @@ def _measured_work(stored: Stored, input_type: str) -> MeasuredWork:
             "row_id": [row.row_id for row in rows],
             "match": [record_digest(row.key.match) for row in rows],
             "launch_mode": [row.key.setting.launch_mode for row in rows],
-            "cache_state": [_fact(facts, "cache_state") for facts in conditions],
-            "co_running": [_fact(facts, "co_running") for facts in conditions],
+            **{name: [_fact(facts, name) for facts in conditions] for name in _CONDITIONS},
         },
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String),
+        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", *_CONDITIONS), pl.String),
     )
-    samples = stored.samples.select("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
-    return MeasuredWork(table, samples.filter(pl.col("row_id").is_in(table["row_id"].to_list())))
+    read = [(number, pass_clocks(record)) for number, record in stored.passes.items()]
+    passes = pl.DataFrame(read, schema={"pass_id": pl.Int64, "read": pl.String}, orient="row")
+    samples = (
+        stored.samples.select("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
+        .join(table.select("row_id", "clocks"), on="row_id", how="inner", maintain_order="left")
+        .join(passes, on="pass_id", how="left", maintain_order="left")
+        .with_columns(clocks=pl.coalesce("clocks", "read"))
+        .drop("read")
+    )
+    return MeasuredWork(table.drop("clocks"), samples)
 
 
 def _fact(facts: Facts, name: str) -> str | None:
