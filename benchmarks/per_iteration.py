@@ -21,14 +21,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from moegauge.adapters.profile_db import ProfileDb, open_profile_db
+from moegauge.adapters.profile_db import open_profile_db
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
-from moegauge.evidence.digest import record_digest
-from moegauge.jobs.ladder_served import served_work
+from moegauge.jobs.ladder_measured import align_inputs, read_stored
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, InputChoice, Spec, SpecSource
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
+from moegauge.ladder.alignment import Alignment, Choice
 from moegauge.ladder.sides import TwoSides
-from moegauge.records.profile import RowStatus
 from moegauge.routing.samplers import SAMPLERS
 from moegauge.timing.reduction import total_by
 
@@ -68,22 +66,6 @@ class Iterations:
 
     def _of(self, scope: str) -> NDArray[np.bool_]:
         return np.array([scope in {"all", mode} for mode in self.launch_mode], dtype=bool)
-
-
-def measured_work(database: ProfileDb, kernel_kind: str, input_type: str) -> MeasuredWork:
-    """Rows of one kind of input as the right side of an alignment."""
-    rows = [row for row in database.rows(kernel_kind) if row.key.match.input_type == input_type]
-    rows = [row for row in rows if row.status == RowStatus.MEASURED]
-    table = {
-        "row_id": pl.Series([row.row_id for row in rows], dtype=pl.Int64),
-        "match": pl.Series([record_digest(row.key.match) for row in rows], dtype=pl.String),
-        "launch_mode": pl.Series([row.key.setting.launch_mode for row in rows], dtype=pl.String),
-    }
-    for name in ("cache_state", "co_running"):
-        facts = [row.key.setting.conditions.get(name) for row in rows]
-        table[name] = pl.Series([None if fact is None else fact.value for fact in facts], dtype=pl.String)
-    samples = database.samples().filter(pl.col("row_id").is_in(table["row_id"].to_list()))
-    return MeasuredWork(pl.DataFrame(table), samples)
 
 
 def active_experts(specs: Iterable[Spec]) -> dict[int, float]:
@@ -143,14 +125,14 @@ def main() -> None:
         f"{'experts':>9}"
     )
     with open_profile_db(options.db) as database:
-        measured = {kind: measured_work(database, capture.record.kernel.kind, kind) for kind in INPUTS}
+        stored = read_stored(database, capture.record.kernel.kind)
     for sampler in samplers:
         print(sampler)
         for kind in INPUTS:
             if kind == EXACT and sampler != samplers[0]:
                 continue
             wanted = InputChoice(type=kind, sampler=sampler, seed=options.seed, padding=options.padding)
-            work = align_work(served_work(capture, wanted), measured[kind], choice)
+            work = align_inputs(capture, stored, wanted, choice)
             found = line(kind, iterations_of(capture, work, wanted)) if work.covered.any() else [f"  {kind}: no rows"]
             print("\n".join(found))
 

@@ -6,6 +6,9 @@
 All start from the same Zipf popularity. Repetitions are interleaved and medians compared. The baselines use public
 tools only (heapq, NumPy); two forms of Gumbel top-k are timed, the usual one and a faster float32 one. What each
 table is worth is printed beside its time: whether the counts are exact, and how many rows are distinct.
+
+Two floors are timed in the same run. No form of version 1 of `counts_exact` can be faster than drawing its random
+words. A version that spent 16 random bits an id and sorted each row once, and did nothing else, would take the second.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 
 import moegauge
 from moegauge.routing.apportionment import counts_for
-from moegauge.routing.samplers import SAMPLERS, sample
+from moegauge.routing.samplers import SAMPLERS, Noise, num_trade_rounds, sample
 
 Ids = NDArray[np.int32]
 Counts = NDArray[np.int64]
@@ -64,6 +67,19 @@ def dealt(counts: Counts, rows: int, top_k: int) -> Ids:
     return np.repeat(np.arange(len(counts), dtype=np.int32), counts).reshape(top_k, rows).T
 
 
+def version_1_words(rows: int, top_k: int) -> None:
+    """Draw the random words that version 1 of `counts_exact` takes."""
+    noise = Noise(1, 0)
+    for _ in range(num_trade_rounds(rows)):
+        noise.words(rows)
+        noise.short_words(rows // 2, 2 * top_k)
+
+
+def one_sort(rows: int, top_k: int) -> None:
+    """Draw 16 random bits an id and sort each row of an int32 table once."""
+    np.sort(Noise(1, 0).short_words(rows, top_k).astype(np.int32), axis=1)
+
+
 def table_of(popularity: Counts, counts: Counts, rows: int, top_k: int) -> dict[str, Callable[[], Ids]]:
     """Everything that is timed; moegauge's samplers turn the popularity into counts inside the timed call."""
     timed: dict[str, Callable[[], Ids]] = {
@@ -94,9 +110,14 @@ def main() -> None:
     print(f"{platform.platform()}, {platform.processor() or platform.machine()}, {os.cpu_count()} CPUs\n")
 
     timed = table_of(popularity, counts, rows, top_k)
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
+    floors = {
+        "random words of version 1": lambda: version_1_words(rows, top_k),
+        "16 bits an id and one row sort": lambda: one_sort(rows, top_k),
+    }
+    calls: dict[str, Callable[[], object]] = {**timed, **floors}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for repetition in range(arguments.repetitions + 1):
-        for name, call in timed.items():
+        for name, call in calls.items():
             start = time.perf_counter()
             call()
             if repetition:  # the first round warms caches and allocators
@@ -109,6 +130,10 @@ def main() -> None:
         exact = np.array_equal(np.bincount(ids.ravel(), minlength=num_experts), counts)
         distinct = len(np.unique(np.sort(ids, axis=1), axis=0))
         print(f"{name:32}{median[name] * 1e3:10.3f}{'exact' if exact else 'differ':>10}{distinct:16}")
+    for name in floors:
+        print(
+            f"{name:32}{median[name] * 1e3:10.3f}{'-':>10}{'-':>16}   heap / this = {median['heap'] / median[name]:.1f}"
+        )
     print()
     for name, target in TARGETS.items():  # set for the full size; a small table is mostly call overhead
         ratio = median[name] / median["moegauge counts_exact"]

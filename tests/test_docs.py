@@ -23,11 +23,13 @@ from moegauge.cli.main import app, run
 from moegauge.errors import EvidenceError, MisuseError, MoegaugeError
 from moegauge.evidence import capture_tables, report_folder, serving_tables
 from moegauge.evidence.tables import TableSchema
+from moegauge.jobs.explanation import CHANGEABLE
 from moegauge.records import (
     capture,
     comparison,
     decision,
     exactness,
+    explanation,
     identity,
     measurement,
     profile,
@@ -77,6 +79,9 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
             comparison.Evidence,
             comparison.EvidenceLink,
             decision.Reason,
+            explanation.Explanation,
+            explanation.Effect,
+            explanation.PaddedRows,
         )
     ),
     *(
@@ -188,6 +193,11 @@ def test_the_measuring_page_lists_every_sampler_cache_state_and_runner() -> None
     states = [f"| `{name}` | {meaning} |" for name, meaning in CACHE_STATES.items()]
     assert [row for row in (*samplers, *states) if row not in page] == []
     assert [name for name in RUNNERS if f"`{name}`" not in page] == []
+
+
+def test_the_measuring_page_lists_every_condition_that_can_be_changed() -> None:
+    section = (ROOT / "docs" / "measuring.md").read_text().split("## Changed conditions", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^\| `([a-z_]+)` \|", section, re.MULTILINE) == list(CHANGEABLE)
 
 
 def test_every_dependency_is_justified() -> None:

@@ -159,7 +159,7 @@ def measured(
     capture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> tuple[Outcome, Flushing]:
     runner = Flushing(Recording(), kernel_kind=KIND.name, backend=KIND.backend)
-    monkeypatch.setattr(profile_run, "make_runner", lambda name, model: runner)
+    monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: runner)
     db = capture.parent / "profile.db"
     ways = ("--runner", "flushing", "--cache-state", state, "--passes", 7, "--json")
     return moegauge(capsys, "profile", "run", "--capture", capture, "--db", db, *ways), runner

@@ -39,7 +39,7 @@ class Bench:
     monkeypatch: pytest.MonkeyPatch
 
     def run(self, make: Callable[[ModelSpec], Runner], *arguments: object, runner: str = "torch_moe") -> Outcome:
-        self.monkeypatch.setattr(profile_run, "make_runner", lambda name, model: make(model))
+        self.monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: make(model))
         folders = ("--capture", self.capture.path, "--db", self.db, "--runner", runner)
         passes = () if "--passes" in arguments else ("--passes", 2)
         ways = ("--launch-mode", "eager", "--cache-state", "warm", *passes, "--json")
@@ -215,7 +215,7 @@ def test_a_time_whose_output_was_not_checked_again_is_not_there(bench: Bench) ->
             return super().check(work, draw=draw)
 
     killed = Killed(bench.recording, works_at_once=3)
-    bench.monkeypatch.setattr(profile_run, "make_runner", lambda name, model: killed)
+    bench.monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: killed)
     wanted = Wanted(inputs=(InputChoice(type=EXACT),), launch_mode="eager", num_passes=2)
     with pytest.raises(KeyboardInterrupt):
         profile_run.run(bench.capture.path, bench.db, wanted, RunnerChoice(name="vllm_triton_moe"))

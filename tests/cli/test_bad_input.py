@@ -630,11 +630,23 @@ def test_what_a_person_declares_of_a_replay_is_checked(desk: Desk, arguments: li
         (["--select", "iteration=" + "9" * 5000], "--select"),
         (["--select", "rank=0"], "--select"),
         (["--select", ""], "--select"),
+        (["--explain", "cache_state"], "--explain"),
+        (["--explain", "cache_state="], "--explain"),
+        (["--explain", "=cold"], "--explain"),
+        (["--explain", "colour=red"], "--explain"),
+        (["--explain", "cache_state=cold", "--explain", "cache_state=warm"], "--explain"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else value,
 )
 def test_a_setting_that_makes_no_sense_is_refused(desk: Desk, arguments: list[str], where: str) -> None:
     desk.refused("MISUSE", *desk.align(*arguments), where=where)
+
+
+def test_a_refused_change_says_which_conditions_take_which_values(desk: Desk) -> None:
+    status, _, err = desk.run(*desk.align("--explain", "colour=red"))
+    assert status == 2
+    assert "each name once, out of launch_mode, cache_state, co_running" in err
+    assert "cache_state: in_order, served_order, warm, cold or rotated" in err
 
 
 @pytest.mark.parametrize("text", ["x", "", "5-2", "3-", "-1", "²", "1,,2", "0-99999999999", "9" * 5000])

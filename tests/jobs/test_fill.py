@@ -313,7 +313,7 @@ def as_vllm(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeRunn
     """``moegauge profile run --runner vllm_triton_moe`` with a runner of the test's own in its place."""
 
     def stand_in(runner: FakeRunner) -> Callable[..., Outcome]:
-        monkeypatch.setattr(profile_run, "make_runner", lambda name, model: runner)
+        monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: runner)
         words = ("profile", "run", "--capture", bench.capture.path, "--db", bench.db, "--runner", "vllm_triton_moe")
         return lambda *arguments: moegauge(bench.capsys, *words, *arguments)
 

@@ -310,7 +310,9 @@ def test_a_profiled_pass_over_a_spec_is_attributed_by_the_shape_of_the_spec(
         spec["model"].update(hidden_size=64, intermediate_size=32, num_experts=8)
         spec["inputs"][1].update(popularity=[1] * 8)
 
-    monkeypatch.setattr(profile_run, "make_runner", lambda name, model: FakeRunner(recording, time=lambda *_: 700))
+    monkeypatch.setattr(
+        profile_run, "make_runner", lambda name, model, given: FakeRunner(recording, time=lambda *_: 700)
+    )
     path = desk.spec(as_simulated)
     assert desk.run("--spec", path, "--runner", "vllm_triton_moe", "--passes", 2) == (0, 5, 12, 2, 0)
     with open_profile_db(desk.db) as database:
@@ -337,7 +339,7 @@ def both(desk: Desk, capture: CaptureFolder, monkeypatch: pytest.MonkeyPatch, re
             for n in (1, 2)
         ]
 
-    monkeypatch.setattr(profile_run, "make_runner", lambda name, model: FakeRunner(recording))
+    monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: FakeRunner(recording))
     path = desk.spec(like_the_capture)
     assert desk.run("--spec", path, "--runner", "vllm_triton_moe", "--passes", 1) == (0, 2, 2, 1, 0)
     return path
@@ -497,8 +499,8 @@ def test_a_row_that_failed_takes_the_label_of_what_it_is_measured_with(
         )
 
     for make, sampler, status in (
-        (lambda name, model: FakeRunner(recording, before=fail), "gumbel_topk", 1),
-        (lambda name, model: FakeRunner(recording), "systematic", 0),
+        (lambda name, model, given: FakeRunner(recording, before=fail), "gumbel_topk", 1),
+        (lambda name, model, given: FakeRunner(recording), "systematic", 0),
     ):
         monkeypatch.setattr(profile_run, "make_runner", make)
         path = desk.spec(way(sampler), f"{sampler}.json")

@@ -45,7 +45,7 @@ def desk(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Desk:
-    monkeypatch.setattr(profile_run, "make_runner", lambda name, model: FakeRunner(recording))
+    monkeypatch.setattr(profile_run, "make_runner", lambda name, model, given: FakeRunner(recording))
     found = Desk(capture.path, tmp_path / "profile.db", capsys)
     assert found.ask("run", "--iterations", "0-1", "--passes", 2, "--cache-state", "warm").status == 0
     return found
@@ -201,7 +201,7 @@ def test_a_row_that_failed_is_there_with_its_status_and_without_passes(
     def fail(number: int) -> None:
         raise MemoryError("full")
 
-    make: Callable[..., FakeRunner] = lambda name, model: FakeRunner(recording, before=fail)  # noqa: E731
+    make: Callable[..., FakeRunner] = lambda name, model, given: FakeRunner(recording, before=fail)  # noqa: E731
     monkeypatch.setattr(profile_run, "make_runner", make)
     assert desk.ask("run", "--passes", 1, "--iterations", "2", "--cache-state", "warm").status == 1
     rows = desk.ask("query", "--iterations", "2", "--json").json

@@ -62,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cache_state="in_order", num_passes=1,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile_run, "make_runner", lambda name, model: FakeRunner(recording))
+        patch.setattr(profile_run, "make_runner", lambda name, model, given: FakeRunner(recording))
         profile_run.run(capture.path, folder / "profile.db", wanted, RunnerChoice(name="vllm_triton_moe"))
     return folder
 

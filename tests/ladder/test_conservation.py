@@ -29,10 +29,12 @@ SERVED = {
     "timing_code": pl.String, "routed_code": pl.String, "launch_mode": pl.String, "match": pl.String,
     "kernels_digest": pl.String,
 }  # fmt: skip
-ROWS = {"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String)
+ROWS = {"row_id": pl.Int64} | dict.fromkeys(
+    ("match", "launch_mode", "cache_state", "co_running", "kernel_config"), pl.String
+)
 SAMPLES = {
     "row_id": pl.Int64, "pass_id": pl.Int64, "iteration": pl.Int32, "layer": pl.Int32, "rank": pl.Int32,
-    "busy_ns": pl.Int64, "kernels_digest": pl.String,
+    "busy_ns": pl.Int64, "kernels_digest": pl.String, "clocks": pl.String,
 }  # fmt: skip
 
 FEWER = settings(max_examples=60)
@@ -107,9 +109,11 @@ class Work:
              None if routed else "NO_EXACT_INPUT", mode, None if empty or not routed else f"input {place}", "kernels")
             for place, (busy, empty, routed, mode) in self.served.items()
         ]  # fmt: skip
-        rows = [(n, f"input {place}", mode, cache, None) for n, (place, mode, cache, _) in enumerate(self.measured)]
+        rows = [
+            (n, f"input {place}", mode, cache, None, None) for n, (place, mode, cache, _) in enumerate(self.measured)
+        ]
         samples = [
-            (n, number, *place, ns, "kernels")
+            (n, number, *place, ns, "kernels", None)
             for n, (place, _, _, by_pass) in enumerate(self.measured)
             for number, ns in by_pass.items()
         ]

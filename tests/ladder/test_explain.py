@@ -6,8 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from moegauge import errors
-from moegauge.jobs.explanation import parse_changes
 from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.explain import Changed, explain, padded_cost
 from moegauge.records.explanation import Explanation
@@ -45,6 +43,7 @@ def aligned(
             "launch_mode": ["eager"] * NUM,
             "cache_state": pl.Series(["warm"] * NUM, dtype=pl.String),
             "co_running": pl.Series([None] * NUM, dtype=pl.String),
+            "kernel_config": pl.Series([None] * NUM, dtype=pl.String),
         }
     )
     samples = pl.DataFrame(
@@ -56,7 +55,7 @@ def aligned(
         ],
         schema=["row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest"],
         orient="row",
-    )
+    ).with_columns(clocks=pl.lit(None, dtype=pl.String))
     return align_work(ServedWork(served, 1, (), ""), MeasuredWork(rows, samples), Choice("as-served", None))
 
 
@@ -135,13 +134,14 @@ def _served_again(served_ns: np.ndarray) -> ServedWork:
 
 def _no_rows() -> pl.DataFrame:
     return pl.DataFrame(
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String)
+        schema={"row_id": pl.Int64}
+        | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running", "kernel_config"), pl.String)
     )
 
 
 def _no_samples() -> pl.DataFrame:
     whole = dict.fromkeys(("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns"), pl.Int64)
-    return pl.DataFrame(schema=whole | {"kernels_digest": pl.String})
+    return pl.DataFrame(schema=whole | {"kernels_digest": pl.String, "clocks": pl.String})
 
 
 def test_padded_rows_are_counted_and_timed_over_padded_invocations_only() -> None:
@@ -155,14 +155,3 @@ def test_padded_rows_are_counted_and_timed_over_padded_invocations_only() -> Non
     assert (found.num_invocations, found.padded_rows, found.executed_rows) == (10, 60, 240)
     assert (found.rows_ratio, found.time_ratio) == (0.25, 0.2)
     assert padded_cost(base, without, executed, executed) is None
-
-
-@pytest.mark.parametrize("text", ["cache_state", "cache_state=", "colour=red", "=cold"])
-def test_an_unknown_or_incomplete_change_is_refused(text: str) -> None:
-    with pytest.raises(errors.MisuseError, match="--explain"):
-        parse_changes([text])
-
-
-def test_a_condition_named_twice_is_refused() -> None:
-    with pytest.raises(errors.MisuseError, match="at most once"):
-        parse_changes(["cache_state=cold", "cache_state=warm"])

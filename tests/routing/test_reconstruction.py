@@ -28,7 +28,7 @@ from moegauge.routing.reconstruction import (
     rebuild,
     stream_of,
 )
-from moegauge.routing.samplers import SAMPLERS, sample, sampler_named
+from moegauge.routing.samplers import SAMPLERS, ascending_order, sample, sampler_named
 
 ROOT = Path(__file__).parents[2]
 FOLLOW_POPULARITY = ["counts_exact", "systematic", "conditional_poisson", "gumbel_topk"]
@@ -235,6 +235,31 @@ class TestEverySampler:
     def test_ids_of_a_version_never_change(self, name: str, version: int, topk_ids: list[list[int]]) -> None:
         found = sample(name, counts(5, 4, 3, 2, 1, 1), rows=4, top_k=2, seed=7, stream=11)
         assert (SAMPLERS[name].version, found.tolist()) == (version, topk_ids), "raise the version with the ids"
+
+    @pytest.mark.parametrize(
+        ("num_experts", "rows", "top_k", "digest"),
+        [
+            (256, 8193, 8, "0f4bad6453a1b410fb65ccd48e6724e274e6c90dacf1684d85a09ed1580c31d0"),
+            (64, 2048, 6, "9643d8ab3d2f36ef7c189ef9a0b9d72cbe3a2f8b79f1be29f844563ba92846ad"),
+            (512, 701, 10, "24af65b205896c2cb7fadbb7ac379161aa30dbd6d4584996329f96725fe0ac38"),
+            (9, 65, 1, "a577b7f78f9ce482b5d16c36e50578e37754dbef0d3b0b01451961db371f4d66"),
+        ],
+    )
+    def test_large_tables_of_counts_exact_version_1_never_change(
+        self, num_experts: int, rows: int, top_k: int, digest: str
+    ) -> None:
+        # Digests of the first form of version 1, which sorted whole words and compared neighbours pair by pair.
+        found = sample("counts_exact", zipf(num_experts), rows=rows, top_k=top_k, seed=7, stream=11)
+        assert hashlib.sha256(found.astype("<i4").tobytes()).hexdigest() == digest
+
+    @pytest.mark.parametrize("num_words", [1, 2047, 2048, 9001])
+    def test_the_order_of_random_words_is_that_of_whole_words(self, num_words: int) -> None:
+        words = np.random.default_rng(3).integers(0, 2**64 - 1, num_words, dtype=np.uint64, endpoint=True)
+        assert np.array_equal(ascending_order(words), np.argsort(words))
+
+    def test_words_with_equal_high_halves_are_ordered_by_their_low_halves(self) -> None:
+        words = np.arange(4096, dtype=np.uint64)[::-1] + np.uint64(7 << 32)
+        assert ascending_order(words).tolist() == list(range(4095, -1, -1))
 
     def test_the_stream_of_an_invocation_never_changes(self) -> None:
         assert stream_of(3, 1) == 10420337907376274319

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from moegauge import errors
+from moegauge.cli.arguments import Flag, Many, named_values
 from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.jobs.align import align, exit_status, ladder_settings
-from moegauge.jobs.explanation import parse_changes
+from moegauge.jobs.explanation import CHANGEABLE
 from moegauge.jobs.report import read_report
 from moegauge.records.comparison import LadderReport
 from moegauge.render.markdown import ladder_markdown
@@ -34,8 +35,8 @@ def align_command(
     sampler: str = "counts_exact",
     seed: int = 0,
     padding: str = "captured",
-    explain: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    explain: Many = None,
+    json: Flag = False,
 ) -> int:
     """Run the ladder: where does isolated measurement stop agreeing with serving?
 
@@ -54,10 +55,11 @@ def align_command(
         seed: Seed of the sampler.
         padding: Whether padded rows kept their captured ids (captured) or were drawn too (drawn).
         explain: NAME=VALUE: how much of the difference that condition accounts for, had serving had it (launch_mode,
-            cache_state, co_running); may be given several times.
+            cache_state, co_running, kernel_config, clocks); may be given several times.
         json: Print report.json instead of tables.
     """
     iteration, layer = _selection(select)
+    values = "; ".join(f"{name}: {one.values}" for name, one in CHANGEABLE.items())
     settings = ladder_settings(
         tolerance=tolerance,
         invocation_tolerance=invocation_tolerance,
@@ -68,7 +70,7 @@ def align_command(
         sampler=sampler,
         seed=seed,
         padding=padding,
-        explain=parse_changes(explain or []),
+        explain=named_values(explain, "--explain", among=CHANGEABLE, remedy=values),
     )
     with progress_bar() as progress:
         report = align(capture, db, out, settings=settings, progress=progress)

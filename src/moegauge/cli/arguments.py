@@ -19,11 +19,13 @@ Many = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False
 """An option that may be given several times, one value each time."""
 
 
-def named_values(texts: list[str] | None, where: str, *, among: Collection[str] = ()) -> dict[str, str]:
+def named_values(
+    texts: list[str] | None, where: str, *, among: Collection[str] = (), remedy: str = "See --help."
+) -> dict[str, str]:
     """Values by name out of NAME=VALUE texts.
 
     Args:
-        texts: as typed. where: the option. among: the names that are known; any name where empty.
+        texts: as typed. where: the option. among: the names that are known; any name where empty. remedy: of a refusal.
 
     Raises:
         MisuseError: no such text, a name twice, or one that is not known.
@@ -34,7 +36,7 @@ def named_values(texts: list[str] | None, where: str, *, among: Collection[str] 
         if not equals or not name or not value or name in found or (among and name not in among):
             known = f", out of {', '.join(among)}" if among else ""
             raise errors.MisuseError(
-                where=where, expected=f"NAME=VALUE, each name once{known}", found=text, remedy="See --help."
+                where=where, expected=f"NAME=VALUE, each name once{known}", found=text, remedy=remedy
             )
         found[name] = value
     return found

@@ -25,6 +25,7 @@ def run_command(
     *,
     cache_state: str = "in_order",
     co_running: int | None = None,
+    kernel_config: Path | None = None,
     passes: int = 7,
     weight_sets: int | None = None,
     weight_seed: int = 0,
@@ -39,6 +40,7 @@ def run_command(
         rows: Which rows.
         cache_state: in_order, served_order, warm, cold or rotated.
         co_running: Width of a dense MLP run beside each invocation on a second stream.
+        kernel_config: File of tuned Triton configurations, in vLLM's format, to run with instead of those vLLM finds.
         passes: Passes every row shall have.
         weight_sets: Distinct sets of weights; layers share them in turn.
         weight_seed: Seed of weights and hidden states.
@@ -47,7 +49,7 @@ def run_command(
     """
     inputs = rows.inputs()
     wanted = rows.wanted(num_passes=passes, cache_state=cache_state, co_running=co_running)
-    choice = RunnerChoice(name=rows.runner, num_weight_sets=weight_sets, seed=weight_seed)
+    choice = RunnerChoice(name=rows.runner, num_weight_sets=weight_sets, seed=weight_seed, kernel_config=kernel_config)
     with progress_bar() as progress:
         filled = run(inputs, rows.db, wanted, choice, force=force, progress=progress)
     if json:

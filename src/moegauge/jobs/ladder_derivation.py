@@ -16,11 +16,11 @@ from moegauge.evidence.digest import record_digest
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
 from moegauge.jobs.explanation import derive_explanation
 from moegauge.jobs.ladder_conditions import condition_names, served_conditions
+from moegauge.jobs.ladder_measured import Stored, align_inputs, read_stored, recorded_values
 from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_notes, rung_identity
-from moegauge.jobs.ladder_served import served_work
 from moegauge.jobs.ladder_tables import ladder_tables
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
+from moegauge.ladder.alignment import Alignment, Choice
 from moegauge.ladder.assembly import assemble
 from moegauge.ladder.conditions import between_rows, limits
 from moegauge.ladder.pairs import Context, RungInput
@@ -37,7 +37,6 @@ from moegauge.records.comparison import (
 from moegauge.records.decision import Reason, reason
 from moegauge.records.explanation import Explanation
 from moegauge.records.measurement import Facts
-from moegauge.records.profile import PassRecord, RowStatus
 from moegauge.routing.samplers import sampler_named
 
 
@@ -60,7 +59,7 @@ def derive_ladder(
         settings: tolerances, selection and choice of rows.
         report_folder: where the report stands or will stand (links are relative to it).
     """
-    store = _Store(database.rows(capture.record.kernel.kind), database.samples(), database.passes())
+    store = read_stored(database, capture.record.kernel.kind)
     aligned = {kind: _aligned(capture, store, settings, kind) for kind in (EXACT, ITERATION, FULL_RUN)}
     exact = aligned[EXACT]
     assert isinstance(exact, _Aligned)  # noqa: S101 - exact is aligned whether or not it was measured
@@ -102,15 +101,6 @@ def derive_ladder(
 
 
 @dataclass(frozen=True)
-class _Store:
-    """Rows, samples and passes of the database, read once."""
-
-    rows: list[ProfileRow]
-    samples: pl.DataFrame
-    passes: dict[int, PassRecord]
-
-
-@dataclass(frozen=True)
 class _Aligned:
     """One representation aligned with the served work, the rows it used, and their conditions."""
 
@@ -121,16 +111,16 @@ class _Aligned:
     launch_mode_recorded: bool
 
 
-def _aligned(capture: CaptureFolder, store: _Store, settings: Settings, kind: str) -> _Aligned | Reason:
+def _aligned(capture: CaptureFolder, store: Stored, settings: Settings, kind: str) -> _Aligned | Reason:
     """Align one representation, or say why it cannot be: no rows, or rows of another sampler only.
 
     Rows are matched by the digest of their input, never by their label: two samplers that draw the same rows share one.
     """
-    rows = [row for row in store.rows if row.key.match.input_type == kind and row.status == RowStatus.MEASURED]
+    rows = store.measured(kind)
     choice = InputChoice(type=kind, sampler=settings.sampler, seed=settings.seed, padding=settings.padding)
     if not rows and kind != EXACT:
         return reason("NO_MEASURED_ROWS", f"the profile database holds no rows measured on {_words(kind)} inputs")
-    work = _work(capture, store, choice, _choice(settings))
+    work = align_inputs(capture, store, choice, _choice(settings))
     used = [row for row in rows if row.row_id in set(work.row_ids)]
     if kind != EXACT and not work.covered.all() and not any(_is_drawn_by(row, choice) for row in rows):
         return _drawn_otherwise(kind, rows, choice)
@@ -143,17 +133,11 @@ def _aligned(capture: CaptureFolder, store: _Store, settings: Settings, kind: st
     )
 
 
-def _work(capture: CaptureFolder, store: _Store, drawn: InputChoice, choice: Choice) -> Alignment:
-    """Align the rows measured on one representation with the served work."""
-    rows = [row for row in store.rows if row.key.match.input_type == drawn.type and row.status == RowStatus.MEASURED]
-    return align_work(served_work(capture, drawn), _measured(rows, store.samples), choice)
-
-
 def _choice(settings: Settings) -> Choice:
     return Choice(settings.launch_mode, settings.cache_state)
 
 
-def _explanation(capture: CaptureFolder, store: _Store, settings: Settings, exact: Alignment) -> Explanation | None:
+def _explanation(capture: CaptureFolder, store: Stored, settings: Settings, exact: Alignment) -> Explanation | None:
     """Effects of the conditions asked for; None where none was asked for."""
     if not settings.explain:
         return None
@@ -162,8 +146,9 @@ def _explanation(capture: CaptureFolder, store: _Store, settings: Settings, exac
         exact,
         _choice(settings),
         settings.explain,
-        align_exact=lambda choice: _work(capture, store, InputChoice(type=EXACT), choice),
-        align_unpadded=lambda choice: _work(capture, store, InputChoice(type=UNPADDED), choice),
+        align_exact=lambda choice: align_inputs(capture, store, InputChoice(type=EXACT), choice),
+        align_unpadded=lambda choice: align_inputs(capture, store, InputChoice(type=UNPADDED), choice),
+        recorded=recorded_values(store, EXACT),
     )
 
 
@@ -227,27 +212,7 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def _measured(rows: list[ProfileRow], samples: pl.DataFrame) -> MeasuredWork:
-    """Measured rows as the right side."""
-    table = pl.DataFrame(
-        {
-            "row_id": [row.row_id for row in rows],
-            "match": [record_digest(row.key.match) for row in rows],
-            "launch_mode": [row.key.setting.launch_mode for row in rows],
-            "cache_state": [_fact(row.key.setting.conditions, "cache_state") for row in rows],
-            "co_running": [_fact(row.key.setting.conditions, "co_running") for row in rows],
-        },
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String),
-    )
-    wanted = samples.select("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
-    return MeasuredWork(table, wanted.filter(pl.col("row_id").is_in(table["row_id"].to_list())))
-
-
-def _fact(facts: Facts, name: str) -> str | None:
-    return facts[name].value if name in facts else None
-
-
-def _distinct_facts(store: _Store, used: list[ProfileRow]) -> list[Facts]:
+def _distinct_facts(store: Stored, used: list[ProfileRow]) -> list[Facts]:
     """Distinct conditions the rows were measured under: their own, and what was read around their passes."""
     settings = {row.row_id: row.key.setting.conditions for row in used}
     pairs = store.samples.filter(pl.col("row_id").is_in(list(settings))).select("row_id", "pass_id").unique()

@@ -29,6 +29,16 @@ def pass_conditions(record: PassRecord) -> Facts:
     return found
 
 
+def pass_clocks(record: PassRecord) -> str | None:
+    """Clocks that were read around a pass, as ``SM 1935 to 1980 MHz, memory 3201 MHz``; None where none was."""
+    parts = []
+    for name, words in (("sm_clock_mhz", "SM"), ("memory_clock_mhz", "memory")):
+        read = {record.facts[key] for key in (f"{name}.before", f"{name}.after") if key in record.facts}
+        if read:
+            parts.append(f"{words} {' to '.join(sorted(read, key=lambda text: (len(text), text)))} MHz")
+    return ", ".join(parts) or None
+
+
 def capture_notes(capture: CaptureFolder, work: Alignment) -> tuple[str, ...]:
     """What the capture itself says."""
     notes = ["one serving capture: serving variation is not included in any interval"]

@@ -10,6 +10,7 @@ import msgspec
 
 from moegauge import errors
 from moegauge.adapters.profile_db import ProfileRow, open_profile_db
+from moegauge.adapters.runners.kernel_config import read_kernel_config
 from moegauge.adapters.runners.registry import RUNNERS, make_runner
 from moegauge.adapters.runners.work import ModelSpec, RunCondition
 from moegauge.evidence.digest import record_digest
@@ -21,10 +22,10 @@ from moegauge.jobs.targets import launch_modes, work_of
 from moegauge.records.measurement import CONDITIONS, LIMITS
 from moegauge.records.profile import Setting
 
-CONDITION_NAMES = (*CONDITIONS, *LIMITS, "co_running")
+CONDITION_NAMES = (*CONDITIONS, *LIMITS, "co_running", "kernel_config")
 """What a lookup may ask of the conditions a row was measured under."""
 
-_ABSENT = {"co_running": "nothing"}
+_ABSENT = {"co_running": "nothing", "kernel_config": "as found"}
 """What the absence of a condition means, where it is not that nobody recorded it."""
 
 
@@ -51,11 +52,16 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerChoice:
-    """Which runner, with how many weight sets (None: the runner's default) and which seed."""
+    """Which runner, with how many weight sets (None: the runner's default) and which seed.
+
+    Attributes:
+        kernel_config: file of tuned configurations for its kernel; None for those that the kernel's own code finds.
+    """
 
     name: str
     num_weight_sets: int | None = None
     seed: int = 0
+    kernel_config: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,11 @@ def run(
             found=str(sorted(wanted.ranks or [])),
             remedy="moegauge capture show lists what was captured.",
         )
+    kernel_config = None if choice.kernel_config is None else read_kernel_config(choice.kernel_config)
     done: list[Filled] = []
     for rank in ranks:
         groups = _groups(source, replace(wanted, ranks=frozenset({rank})))
-        runner = make_runner(choice.name, _model(source, rank, choice, cache_state=wanted.cache_state))
+        runner = make_runner(choice.name, _model(source, rank, choice, cache_state=wanted.cache_state), kernel_config)
         for group in groups:
             runner.facts(group.condition, [work_of(spec) for spec in group.specs])
         with open_profile_db(db, create=True) as database:

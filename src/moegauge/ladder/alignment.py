@@ -45,8 +45,9 @@ class MeasuredWork:
     """The right side.
 
     Attributes:
-        rows: row_id, match, launch_mode and cache_state (null: not recorded), co_running (null: nothing).
-        samples: row_id, pass_id, iteration, layer, rank, busy_ns, kernels_digest.
+        rows: row_id, match, launch_mode and cache_state (null: not recorded), co_running (null: nothing) and
+            kernel_config (null: as the kernel's own code found it).
+        samples: row_id, pass_id, iteration, layer, rank, busy_ns, kernels_digest, clocks (null: not recorded).
     """
 
     rows: pl.DataFrame
@@ -60,11 +61,15 @@ class Choice:
     Attributes:
         launch_mode: as-served, eager or graph. cache_state: None for whichever is there.
         co_running: what ran beside the kernel; None for nothing.
+        kernel_config: digest of the configurations that were given; None for as found.
+        clocks: take only passes that were read at these; None for all.
     """
 
     launch_mode: str
     cache_state: str | None
     co_running: str | None = None
+    kernel_config: str | None = None
+    clocks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,8 @@ def align_work(served: ServedWork, measured: MeasuredWork, choice: Choice) -> Al
     why = _why(rows, invocations.height, served.num_ranks)
     left = _left(rows, invocations.height)
     samples = samples_by_pass(rows.filter(pl.col("row_id").is_not_null()), measured.samples)
+    if choice.clocks is not None:
+        samples = samples.filter(pl.col("clocks") == choice.clocks)
     critical = critical_by_pass(rows, samples)
     covered = _covered(rows, critical, why)
     means = samples.group_by("invocation", "rank").agg(
@@ -172,7 +179,8 @@ def _choose(served: pl.DataFrame, rows: pl.DataFrame, choice: Choice) -> tuple[p
     found = candidates.join(rows.rename({"launch_mode": "row_launch_mode"}), on="match", how="inner")
     wanted = pl.col("launch_mode") if choice.launch_mode == "as-served" else pl.lit(choice.launch_mode)
     found = found.filter(pl.col("row_launch_mode").is_null() | wanted.is_null() | (pl.col("row_launch_mode") == wanted))
-    found = found.filter(pl.col("co_running").eq_missing(pl.lit(choice.co_running, dtype=pl.String)))
+    for name, value in (("co_running", choice.co_running), ("kernel_config", choice.kernel_config)):
+        found = found.filter(pl.col(name).eq_missing(pl.lit(value, dtype=pl.String)))
     if choice.cache_state is not None:
         found = found.filter(pl.col("cache_state") == choice.cache_state)
     known = pl.col("row_launch_mode").is_not_null()

@@ -46,6 +46,7 @@ def samples_by_pass(chosen: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame
             .otherwise(pl.col("busy_ns").mean().round().cast(pl.Int64))
             .alias("busy_ns"),
             pl.col("kernels_digest").first(),
+            pl.col("clocks").first(),
         )
     )
     return _paired(taken).sort("invocation", "pass_id", "rank")

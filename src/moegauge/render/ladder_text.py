@@ -127,14 +127,26 @@ def explanation_rows(report: LadderReport) -> list[tuple[str, ...]]:
             effect.condition,
             effect.base,
             effect.changed_to,
-            signed_time_text(effect.effect_ns),
-            _times(effect.interval_ns),
-            _share(effect.effect_ns, whole),
+            *(
+                ("-", "-", "UNAVAILABLE")
+                if effect.effect_ns is None
+                else (
+                    signed_time_text(effect.effect_ns),
+                    _times(effect.interval_ns),
+                    _share(effect.effect_ns, whole),
+                )
+            ),
         )
         for effect in found.effects
     ]
     residual = (_times(found.residual_interval_ns), _share(found.residual_ns, whole))
     return [*rows, ("unexplained residual", "", "", signed_time_text(found.residual_ns), *residual)]
+
+
+def unavailable_lines(report: LadderReport) -> list[str]:
+    """Why a changed condition has no effect in the table, one line each."""
+    effects = report.explanation.effects if report.explanation is not None else ()
+    return [f"{one.condition}: {one.unavailable.sentence}" for one in effects if one.unavailable is not None]
 
 
 def padded_line(report: LadderReport) -> str | None:

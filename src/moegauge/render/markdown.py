@@ -17,6 +17,7 @@ from moegauge.render.ladder_text import (
     rank_rows,
     reasons,
     served_line,
+    unavailable_lines,
     unmatched_lines,
 )
 
@@ -37,6 +38,7 @@ def ladder_markdown(report: LadderReport) -> str:
         parts += [*_table(RANK_HEADINGS, rank_rows(report)), ""]
     if report.explanation is not None:
         parts += [*_table(EXPLANATION_HEADINGS, explanation_rows(report)), ""]
+        parts += [f"- unmeasured, {_escape(line)}" for line in unavailable_lines(report)]
         parts += [f"- {_escape(line)}" for line in [padded_line(report)] if line]
     parts += [f"- {heading}: {_escape(sentence)}" for heading, sentence in reasons(report)]
     parts += [f"- unmatched, {_escape(line)}" for line in unmatched_lines(report)]

@@ -28,6 +28,7 @@ from moegauge.render.ladder_text import (
     rank_rows,
     reasons,
     served_line,
+    unavailable_lines,
     unmatched_lines,
 )
 from moegauge.render.units import bytes_text, overhead_text, time_text
@@ -70,6 +71,7 @@ def show_ladder(console: Console, report: LadderReport) -> None:
         console.print(Text.assemble((heading + "  ", "bold"), sentence))
     if report.explanation is not None:
         console.print(_table(EXPLANATION_HEADINGS, explanation_rows(report), right=range(3, 6)))
+        _bullets(console, "unmeasured", unavailable_lines(report))
         _bullets(console, "padding", [line for line in [padded_line(report)] if line])
     _bullets(console, "unmatched", unmatched_lines(report))
     _bullets(console, "served", [served_line(report)])

@@ -67,7 +67,7 @@ def counts_for(popularity: Int64Array, rows: int, top_k: int, *, strict: bool = 
         Inconsistent: see :func:`check_target`; or the counts add up to rows x top_k and one exceeds the rows.
     """
     check_target(popularity, rows, top_k)
-    weights = [int(count) for count in popularity]
+    weights: list[int] = popularity.tolist()
     if rows == 0:
         return np.zeros(len(weights), dtype=np.int64)
     if sum(weights) == rows * top_k:
@@ -105,7 +105,7 @@ def inclusion(popularity: Int64Array, top_k: int, *, strict: bool = False) -> tu
         Inconsistent: see :func:`check_target`; strict and an inclusion above 1; or counts too large for int64.
     """
     check_target(popularity, 1, top_k)
-    weights = [int(count) for count in popularity]
+    weights: list[int] = popularity.tolist()
     if sum(weights) * (top_k + 1) >= 1 << 62:
         raise refusal("counts whose sum x top_k fits 62 bits", f"a sum of {sum(weights)}")
     full, open_ = _water_filling(weights, top_k, strict=strict)
@@ -140,4 +140,5 @@ def _water_filling(weights: list[int], top_k: int, *, strict: bool) -> tuple[lis
             return full, open_
         full += over
         mass -= sum(weights[expert] for expert in over)
-        open_ = [expert for expert in open_ if expert not in set(over)]
+        taken = set(over)
+        open_ = [expert for expert in open_ if expert not in taken]

@@ -33,13 +33,15 @@ from moegauge.routing.maximum_entropy import draws
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 UInt16Array = NDArray[np.uint16]
-UInt32Array = NDArray[np.uint32]
 UInt64Array = NDArray[np.uint64]
 Float64Array = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 
 _ID_BITS = 12
 _ID = (1 << _ID_BITS) - 1
+_CLASS_BIT = 16 + _ID_BITS
 _BLOCK_ROWS = 4096
+_RADIX_ROWS = 2048  # from here on two radix passes are faster than one comparison sort
 
 
 class Noise:
@@ -61,6 +63,20 @@ class Noise:
     def uniform(self, *shape: int) -> Float64Array:
         """float64 of the given shape, in (0, 1), 2**-53 apart."""
         return ((self.words(*shape) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def ascending_order(words: UInt64Array) -> IndexArray:
+    """``np.argsort(words)`` of random words, faster for many of them: by their two high quarters, least first.
+
+    Where the high halves of two words are equal (about one call in a hundred at 8192 words) all are compared whole.
+    """
+    if len(words) < _RADIX_ROWS:
+        return np.argsort(words)
+    quarters = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
+    order = np.argsort(quarters[:, 2], kind="stable")
+    order = order[np.argsort(quarters[order, 3], kind="stable")]
+    high = words[order] >> np.uint64(32)
+    return np.argsort(words) if (high[1:] == high[:-1]).any() else order
 
 
 Draw = Callable[[Int64Array, int, int, Noise, bool], NDArray[np.integer]]
@@ -145,36 +161,42 @@ def _counts_exact(popularity: Int64Array, rows: int, top_k: int, noise: Noise, s
     """
     counts = counts_for(popularity, rows, top_k, strict=strict)
     by_count = np.argsort(-counts, kind="stable")
-    dealt = np.repeat(by_count.astype(np.uint32), counts[by_count])
+    dealt = np.repeat(by_count.astype(np.int32), counts[by_count])
     ids = np.ascontiguousarray(dealt.reshape(top_k, rows).T)
     if rows > 1:
-        for _ in range(-(-(rows - 1).bit_length() // 2) + 4):
+        for _ in range(num_trade_rounds(rows)):
             ids = _trades(ids, noise)
     return ids
 
 
-def _trades(ids: UInt32Array, noise: Noise) -> UInt32Array:
+def num_trade_rounds(rows: int) -> int:
+    """How often `counts_exact` pairs ``rows`` rows, 2 or more: log2(rows) / 2 + 4, each part rounded up."""
+    return -(-(rows - 1).bit_length() // 2) + 4
+
+
+def _trades(ids: Int32Array, noise: Noise) -> Int32Array:
     """Pair the rows at random; each pair pools its experts and deals them out again.
 
     An expert that both rows of a pair have stays in both; the others are split at random (a "curveball" trade:
     Strona et al., Nature Communications 5:4114, 2014), so counts and distinctness hold at every step.
     """
     rows, top_k = ids.shape
-    pairs = rows // 2
-    order = np.argsort(noise.words(rows))
-    pool = np.take(ids, order[: 2 * pairs], axis=0).reshape(pairs, 2 * top_k)
+    pairs, width = rows // 2, 2 * top_k
+    order = ascending_order(noise.words(rows))
+    pool = np.take(ids, order[: 2 * pairs], axis=0).reshape(pairs, width)
     pool.sort(axis=1)
-    twin = pool[:, 1:] == pool[:, :-1]
-    # Sort key: 2 bits of class (0 first of a twin, 1 single, 2 second of a twin), 16 random bits, the id. Where two
-    # random parts are equal the ids decide; that favours neither row, for the pair's own order is random.
-    step = np.left_shift(twin, 28, dtype=np.uint32)
-    key = np.left_shift(noise.short_words(pairs, 2 * top_k), _ID_BITS, dtype=np.uint32)
+    # Sort key: the class (-1 first of a twin, 0 single, 1 second of a twin), 16 random bits, the id. Where two random
+    # parts are equal the ids decide; that favours neither row, for the pair's own order is random.
+    key = np.left_shift(noise.short_words(pairs, width), _ID_BITS, dtype=np.int32)
     key |= pool
-    key |= np.uint32(1 << 28)
-    key[:, :-1] -= step
-    key[:, 1:] += step
+    # Neighbours are compared over all pairs as one line: NumPy takes ten times as long over lines of 15.
+    twin = pool.reshape(-1)[1:] == pool.reshape(-1)[:-1]
+    twin[width - 1 :: width] = False
+    step = np.left_shift(twin, _CLASS_BIT, dtype=np.int32)
+    key.reshape(-1)[:-1] -= step
+    key.reshape(-1)[1:] += step
     key.sort(axis=1)
-    key &= np.uint32(_ID)
+    key &= _ID
     return np.concatenate([key.reshape(2 * pairs, top_k), ids[order[2 * pairs :]]])
 
 

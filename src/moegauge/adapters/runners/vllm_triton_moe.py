@@ -17,6 +17,7 @@ import pynvml
 import torch
 import vllm
 from torch.profiler import ProfilerActivity, profile, record_function
+from vllm.model_executor.layers.fused_moe import override_config
 from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.config import (
     FUSED_MOE_UNQUANTIZED_CONFIG,
@@ -30,6 +31,7 @@ from vllm.model_executor.layers.fused_moe.fused_moe import try_get_optimal_moe_c
 from moegauge import errors
 from moegauge.adapters.devices import cuda
 from moegauge.adapters.runners.dense_mlp import DenseMlp
+from moegauge.adapters.runners.kernel_config import KernelConfig, given_config
 from moegauge.adapters.runners.torch_moe import Inputs, MoeWeights, check_output
 from moegauge.adapters.runners.work import (
     Checked,
@@ -59,7 +61,7 @@ class VllmTritonMoeRunner:
     backend = "vllm TritonExperts"
     works_at_once = 4096
 
-    def __init__(self, model: ModelSpec) -> None:
+    def __init__(self, model: ModelSpec, kernel_config: KernelConfig | None = None) -> None:
         if not torch.cuda.is_available():
             raise errors.MisuseError(
                 where="runner vllm_triton_moe",
@@ -68,6 +70,7 @@ class VllmTritonMoeRunner:
                 remedy="Run it on a GPU machine.",
             )
         self.weights = MoeWeights(model, "cuda")
+        self.kernel_config = kernel_config
         shape = model.shape
         self.experts = TritonExperts(
             FusedMoEConfig(
@@ -116,8 +119,10 @@ class VllmTritonMoeRunner:
         driver = pynvml.nvmlSystemGetCudaDriverVersion_v2()
         pynvml.nvmlShutdown()
         model = self.weights.model
-        beside = {} if condition.co_running is None else {"co_running": f"dense MLP of width {condition.co_running}"}
-        return beside | {
+        asked = {} if condition.co_running is None else {"co_running": f"dense MLP of width {condition.co_running}"}
+        if self.kernel_config is not None:
+            asked["kernel_config"] = self.kernel_config.digest
+        return asked | {
             "profiler": "kineto",
             "device_model": cuda.model_name(),
             "torch": str(torch.__version__),
@@ -130,11 +135,12 @@ class VllmTritonMoeRunner:
         }
 
     def kernel_config_digest(self, work: Work) -> str:
-        """Digest of the Triton configuration vLLM picks for the work's rows."""
+        """Digest of the Triton configuration vLLM takes for the work's rows."""
         w13, w2 = self.weights.of_layer(work.layer)
         name = FUSED_MOE_UNQUANTIZED_CONFIG.config_name(self.weights.dtype)
         rows, top_k = work.topk_ids.shape
-        return record_digest(try_get_optimal_moe_config(w13.size(), w2.size(), top_k, name, rows))
+        with override_config(given_config(self.kernel_config, rows)):
+            return record_digest(try_get_optimal_moe_config(w13.size(), w2.size(), top_k, name, rows))
 
     def surroundings(self) -> dict[str, str]:
         """Device UUID, clocks, power, temperature, throttle reasons."""
@@ -238,26 +244,29 @@ class VllmTritonMoeRunner:
         out = self._outputs.setdefault(rows, torch.empty_like(given.hidden_states))
         if poison:
             out.fill_(float("nan"))
-        expert_map = None if work.expert_map is None else torch.from_numpy(work.expert_map.copy()).cuda()
+        expert_map = None if work.expert_map is None else torch.from_numpy(work.expert_map.copy()).to(out.device)
+
+        config = given_config(self.kernel_config, rows)
 
         def call() -> torch.Tensor:
-            self.experts.apply(
-                output=out,
-                hidden_states=given.hidden_states,
-                w1=w13,
-                w2=w2,
-                topk_weights=given.topk_weights,
-                topk_ids=given.topk_ids,
-                activation=MoEActivation.SILU,
-                global_num_experts=shape.num_experts,
-                expert_map=expert_map,
-                a1q_scale=None,
-                a2_scale=None,
-                workspace13=workspaces[0],
-                workspace2=workspaces[1],
-                expert_tokens_meta=None,
-                apply_router_weight_on_input=False,
-            )
+            with override_config(config):
+                self.experts.apply(
+                    output=out,
+                    hidden_states=given.hidden_states,
+                    w1=w13,
+                    w2=w2,
+                    topk_weights=given.topk_weights,
+                    topk_ids=given.topk_ids,
+                    activation=MoEActivation.SILU,
+                    global_num_experts=shape.num_experts,
+                    expert_map=expert_map,
+                    a1q_scale=None,
+                    a2_scale=None,
+                    workspace13=workspaces[0],
+                    workspace2=workspaces[1],
+                    expert_tokens_meta=None,
+                    apply_router_weight_on_input=False,
+                )
             return out
 
         return call
@@ -266,7 +275,7 @@ class VllmTritonMoeRunner:
         """Two workspaces shared by all calls of a size (powers of two), as the engine shares its own."""
         size = 1 << (numel - 1).bit_length()
         if size not in self._shared:
-            one, other = (torch.empty(size, dtype=dtype, device="cuda") for _ in range(2))
+            one, other = (torch.empty(size, dtype=dtype, device=self.weights.device) for _ in range(2))
             self._shared[size] = (one, other)
         return self._shared[size]
 
