@@ -260,13 +260,14 @@ class Recorder:
 
 def _frame(snapshot: Snapshot, *, narrow: bool, fields: dict[str, Any]) -> IterationFrame:
     ids, weights = snapshot.arrays()
-    kind = "int16" if narrow else "int32"
-    return IterationFrame(
-        ids_type=kind,
+    frame = IterationFrame(
+        ids_type="int16" if narrow else "int32",
         topk_ids=ids.astype("<i2" if narrow else "<i4").tobytes(),
         topk_weights=np.ascontiguousarray(weights, dtype="<f4").tobytes(),
         **fields,
     )
+    snapshot.release()
+    return frame
 
 
 def _max_rows(worker: Any) -> int:
