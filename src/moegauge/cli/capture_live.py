@@ -80,7 +80,7 @@ def vllm_command(
         options: What is served.
         out: Capture folder to make; with several takes, a folder of captures.
         takes: Captures of the same workload, one after the other.
-        timed_runs: Runs with and as many without the recorder, twice, to tell what it costs.
+        timed_runs: Runs of each sort (no recorder, a paused one, a recording one) a process, to tell what it costs.
         profile: Iterations to profile on a GPU: all, none or first-last.
         export_routes: Keep vLLM's own export of routed experts, and check against it (needs a GPU).
         json: Print what was made as JSON.

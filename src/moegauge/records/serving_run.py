@@ -45,16 +45,21 @@ class EngineRun(Record, frozen=True, kw_only=True):
     recording: str | None
 
 
+ABSENT, PAUSED, RECORDING = "absent", "paused", "recording"
+"""What a recorder did in a run."""
+
+
 class TimedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run of a workload by one engine process.
 
     Attributes:
-        process: number of the process, in the order they ran. recorder: it was attached and recording.
+        process: number of the process, in the order they ran.
+        recorder: ``absent`` from the process, attached but ``paused``, or ``recording``.
         take: name of the take, None for a timed run. wall_ns: length. outputs_digest: of all generated token ids.
     """
 
     process: int
-    recorder: bool
+    recorder: str
     take: str | None
     wall_ns: int
     outputs_digest: str
@@ -64,7 +69,10 @@ class Overhead(Record, frozen=True, kw_only=True):
     """Lengths of the same workload with and without the recorder, in engine processes that took turns.
 
     Attributes:
-        runs: every run, in order. ratio: mean length with the recorder over mean length without, minus 1.
+        runs: every run, in order.
+        recording_ratio: mean length of recorded runs over that of paused ones which took turns with them in the same
+            processes, minus 1. What a recorder adds to CUDA graphs while it is attached is in both.
+        ratio: mean length of recorded runs over that of runs in processes without a recorder, minus 1.
         ratio_by_turn: the same for each pair of neighbouring processes.
         outputs_identical: every run generated the same tokens.
     """
@@ -73,6 +81,7 @@ class Overhead(Record, frozen=True, kw_only=True):
     version: ClassVar[int] = 1
 
     runs: tuple[TimedRun, ...]
+    recording_ratio: float | None
     ratio: float | None
     ratio_by_turn: tuple[float, ...]
     outputs_identical: bool

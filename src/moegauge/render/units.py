@@ -43,8 +43,11 @@ def bytes_text(num_bytes: int) -> str:
 def overhead_text(overhead: Overhead) -> str:
     """What a recorder costs, with the spread over neighbouring processes."""
     same = "the same tokens in every run" if overhead.outputs_identical else "OTHER TOKENS in some runs"
-    if overhead.ratio is None:
-        return f"cost not measured; {same}"
-    turns = ", ".join(f"{turn:+.2%}" for turn in overhead.ratio_by_turn)
+    told = []
+    if overhead.recording_ratio is not None:
+        told.append(f"recording costs {overhead.recording_ratio:+.2%} of the workload's time against a paused recorder")
+    if overhead.ratio is not None:
+        turns = ", ".join(f"{turn:+.2%}" for turn in overhead.ratio_by_turn)
+        told.append(f"{overhead.ratio:+.2%} against processes without one (by turn {turns})")
     num = sum(run.take is None for run in overhead.runs)
-    return f"costs {overhead.ratio:+.2%} of the workload's time (by turn {turns}; {num} runs); {same}"
+    return f"{', '.join(told) or 'cost not measured'}; {num} runs; {same}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from moegauge.adapters.vllm.settings import write_control
 from moegauge.evidence.digest import record_digest
 from moegauge.evidence.store import read_bytes
 from moegauge.records.schema import decode_record
-from moegauge.records.serving_run import EngineRun, ServedRequest, TimedRun
+from moegauge.records.serving_run import ABSENT, PAUSED, RECORDING, EngineRun, ServedRequest, TimedRun
 
 SAYS = "moegauge: "
 """What this process says of its progress begins so, and is one line of ``<done> <total> <what>``."""
@@ -42,32 +43,44 @@ def main() -> None:
         write_control(recording, "off")
     _say("starting the engine", 0, 1)
     engine = _engine(run)
-    total = run.num_warm_up + run.num_timed + len(run.takes)
-    names: list[str | None] = [None] * (run.num_warm_up + run.num_timed) + list(run.takes)
-    for number, name in enumerate(names):
-        _say("warming up" if number < run.num_warm_up else "serving", number, total)
-        if recording is not None and number >= run.num_warm_up:
-            write_control(recording, name or f"take-{UNKEPT + number} unprofiled")
+    plan = _plan(run)
+    for number, one in enumerate(plan):
+        _say("warming up" if one.warm_up else "serving", number, len(plan))
+        if recording is not None and one.recorder == RECORDING:
+            write_control(recording, one.take or f"take-{UNKEPT + number} unprofiled")
         start = time.perf_counter_ns()
         outputs = _serve(engine, requests)
         wall_ns = time.perf_counter_ns() - start
         if recording is not None:
             engine.collective_rpc("moegauge_close")
             write_control(recording, "off")
-        if number >= run.num_warm_up:
-            tokens = [list(one.outputs[0].token_ids) for one in outputs]
+        if not one.warm_up:
+            digest = record_digest([list(output.outputs[0].token_ids) for output in outputs])
             timed = TimedRun(
-                process=process,
-                recorder=recording is not None,
-                take=name,
-                wall_ns=wall_ns,
-                outputs_digest=record_digest(tokens),
+                process=process, recorder=one.recorder, take=one.take, wall_ns=wall_ns, outputs_digest=digest
             )
             with result_path.open("ab") as file:
                 file.write(msgspec.json.encode(timed) + b"\n")
-        if name is not None and recording is not None and run.export_routes:
-            _export_routes(recording / name, requests, outputs)
-    _say("serving", total, total)
+        if one.take is not None and recording is not None and run.export_routes:
+            _export_routes(recording / one.take, requests, outputs)
+    _say("serving", len(plan), len(plan))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """One run: what the recorder does in it, and the take it becomes."""
+
+    recorder: str
+    take: str | None = None
+    warm_up: bool = False
+
+
+def _plan(run: EngineRun) -> list[_Planned]:
+    """Warm-up, then timed runs (paused and recording in turn, where there is a recorder), then takes."""
+    kinds = [ABSENT] if run.recording is None else [PAUSED, RECORDING]
+    warm_up = [_Planned(kinds[0], warm_up=True)] * run.num_warm_up
+    timed = [_Planned(kind) for _ in range(run.num_timed) for kind in kinds]
+    return warm_up + timed + [_Planned(RECORDING, take) for take in run.takes]
 
 
 def _engine(run: EngineRun) -> Any:
