@@ -134,10 +134,14 @@ def _whole_frames(path: Path) -> Iterator[Frame | Cut]:
                     found=f"{length} bytes",
                     remedy="The file is damaged there; record again.",
                 )
-            payload = file.read(length)
-            if len(payload) < length:
-                yield Cut(size - start, f"a frame of {length} bytes is cut after {len(payload)}")
+            if not length:
+                yield Cut(size - start, "zeros where a frame should begin")
                 return
+            held = size - file.tell()
+            if held < length:
+                yield Cut(size - start, f"a frame of {length} bytes is cut after {held}")
+                return
+            payload = file.read(length)
             if zlib.crc32(payload) != checksum:
                 yield Cut(size - start, "a frame's bytes are not those that were written")
                 return
