@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 300
 
-LAYERS = ("records", "evidence", "timing", "routing", "kernels", "ladder", "render", "cli")
+LAYERS = ("records", "evidence", "timing", "routing", "kernels", "ladder", "gate", "render", "cli")
 ENGINES = ("torch", "triton", "vllm", "sglang", "ray", "cupti", "pynvml")
 
 IMPORT_ALL = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,25 @@ def routed_ids_digest(topk_ids: NDArray[np.int32]) -> str:
     digest = hashlib.sha256(f"routed-ids-v1 {rows} {top_k}\n".encode())
     digest.update(np.ascontiguousarray(topk_ids, dtype="<i4").tobytes())
     return "routed-ids-v1+sha256:" + digest.hexdigest()
+
+
+def arrays_digest(arrays: Mapping[str, NDArray[np.generic]]) -> str:
+    """SHA-256 over named arrays in order of name: ``arrays-v1+sha256:<hex>``.
+
+    Each array gives one line ``arrays-v1 <name> <type> <dims>``, then its row-major little-endian bytes. The type
+    carries the width, so words of one width never pass for words of another.
+
+    Args:
+        arrays: integer arrays by name, of any shape.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        little = array.dtype.newbyteorder("<")
+        dims = " ".join(str(dim) for dim in array.shape)
+        digest.update(f"arrays-v1 {name} {array.dtype.name} {dims}\n".encode())
+        digest.update(np.ascontiguousarray(array, dtype=little).tobytes())
+    return "arrays-v1+sha256:" + digest.hexdigest()
 
 
 def expert_map_digest(expert_map: Iterable[int] | None) -> str | None:
