@@ -12,7 +12,6 @@ from moegauge.evidence.digest import record_digest
 from moegauge.gate.protocol import Gate
 from moegauge.gate.rehearsal import FAULTS, expected_status, fault_label
 from moegauge.gate.verdict import RunEvidence, Seen
-from moegauge.records.capture import FileDigest
 from moegauge.records.lane import (
     AmendmentStep,
     AuditFinding,
@@ -162,7 +161,7 @@ class LaneBuilder:
                     "commits": {"kernel": LATER},
                     "read": ("kernel.py",),
                     "findings": (AuditFinding(sentence="half the columns", closing_commit=LATER),),
-                    "files": {f"audits/{auditor}.md": FileDigest(digest=text, num_bytes=9)},
+                    "text": text,
                 }
                 | values
             ),

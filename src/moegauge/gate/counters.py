@@ -105,6 +105,21 @@ def counted_launches(protocol: CounterProtocol, arm: Arm, table: CounterTable, *
     if len(own.kernels) != wanted:
         raise _problem("LAUNCHES_DIFFER", f"{where}: {len(own.kernels)} launches in the profile; {wanted} registered.")
     kept = own.rows(range(protocol.discarded_cycles * arm.launches_per_cycle, wanted))
+    _check_values(protocol, kept, where)
+    return kept
+
+
+def check_profile(protocol: CounterProtocol, arm: Arm, table: CounterTable, *, where: str) -> None:
+    """Hold a profile of any number of launches against kernels, metrics and units.
+
+    Raises:
+        CounterProblem: as :func:`counted_launches`, the number of launches aside.
+    """
+    _check_kernels(protocol, arm, table, where)
+    _check_values(protocol, table.rows([i for i, name in enumerate(table.kernels) if name in arm.kernels]), where)
+
+
+def _check_values(protocol: CounterProtocol, kept: CounterTable, where: str) -> None:
     for name in protocol.metric_names():
         if name not in kept.metrics or None in kept.metrics[name]:
             raise _problem("COUNTER_MISSING", f"{where}: the profile has no value of {name}.")
@@ -116,7 +131,6 @@ def counted_launches(protocol: CounterProtocol, arm: Arm, table: CounterTable, *
             if kept.units.get(name, "") != quantity.unit:
                 found = kept.units.get(name, "")
                 raise _problem("PROFILE_INVALID", f"{where}: {name} is in {found!r}; {quantity.unit!r} is registered.")
-    return kept
 
 
 def _check_kernels(protocol: CounterProtocol, arm: Arm, table: CounterTable, where: str) -> None:

@@ -194,9 +194,9 @@ class Gate:
         self.status = _S.REGISTERED if self.reasons else _S.STAGE0_PASS
 
     def _audit(self, step: AuditStep) -> None:
-        texts = {one.digest for audit in self.audits for one in audit.files.values()}
-        if not step.files or any(one.digest in texts for one in step.files.values()):
-            raise _refused("audit", "a text of its own", "none, or one that an earlier audit has")
+        words = step.text.casefold().split()
+        if not words or any(words == audit.text.casefold().split() for audit in self.audits):
+            raise _refused("audit", "a text of its own", "none, or that of an earlier audit")
         if set(step.commits) != {one.name for one in self.registration.sources} or not step.read:
             raise _refused("audit", "what was read, and the commit of every source", str(step.commits))
         self.audits += (step,)

@@ -93,7 +93,7 @@ CODES: dict[str, str] = {
     "TIME_INVALID": "a timed arm has no time, or stood at another fixture than its turn",
     "THROTTLED": "a timed arm ran while the device was throttled, which the registration forbids",
     "COUNTER_MISSING": "a profile has no value of a registered metric",
-    "PROFILE_INVALID": "a profile is not of the registered kernels, units, cache control or zero metrics",
+    "PROFILE_INVALID": "a profile is not of the registered kernels, units or zero metrics",
     "IDENTITY_DIFFERS": "device, binaries, sources, arguments or environment are not those of the packet",
     "RUN_ENDED_EARLY": "the process of a run was stopped, or died, before its end",
     "RUNNER_FAILED": "the runner, the device or its driver reported an error",

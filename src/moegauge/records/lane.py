@@ -106,10 +106,11 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AuditStep(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A read-only audit of the sources. ``files`` holds its text.
+    """A read-only audit of the sources.
 
     Attributes:
         auditor: who audited. A convention, not a proof of identity.
+        text: the audit in its author's words; no two of a lane are the same.
         commits: commit of each source that was read, by name.
         read: what was read, one line each.
         findings: none where nothing was found.
@@ -119,6 +120,7 @@ class AuditStep(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: ClassVar[int] = 1
 
     auditor: str
+    text: str
     commits: dict[str, str]
     read: tuple[str, ...]
     findings: tuple[AuditFinding, ...]

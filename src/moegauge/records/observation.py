@@ -149,7 +149,6 @@ class ProfileObservation(Observation, frozen=True, kw_only=True, forbid_unknown_
     """A profiler's file of one arm (A1, B1, B2, A2), kept beside this record as it was written.
 
     Attributes:
-        cache_control: what the profiler was told to do with caches.
         file: name, digest and size of the profiler's file, beside this one.
     """
 
@@ -158,7 +157,6 @@ class ProfileObservation(Observation, frozen=True, kw_only=True, forbid_unknown_
 
     subject: str
     arm: Literal["a1", "b1", "b2", "a2"]
-    cache_control: str
     file_name: str
     file: FileDigest
 

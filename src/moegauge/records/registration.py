@@ -21,11 +21,17 @@ _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One side: what runs, under which kernel names a profiler shows it, and how often it launches in a cycle."""
+    """One side: what runs, under which kernel names a profiler shows it, and how often it launches in a cycle.
+
+    Attributes:
+        profile_example: a real profile of the arm, in the lane folder, that the rehearsal has to be able to read; None
+            where there is none, and then the reader is only rehearsed against files it wrote itself.
+    """
 
     description: str
     kernels: tuple[str, ...]
     launches_per_cycle: int
+    profile_example: str | None = None
 
     def __post_init__(self) -> None:
         _positive("launches_per_cycle", self.launches_per_cycle)
