@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -202,10 +201,10 @@ def commit(folder: Path, message: str) -> None:
 class TinyLane:
     """A repository with a lane in it, and this host's memory beside it."""
 
-    def __init__(self, root: Path, clock: Callable[[], int] | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self.repository, self.folder = root / "work", root / "work" / "lane"
         self.state = HostState(root / "state")
-        self.clock = itertools.count(1_700_000_000_000_000_000, 1_000_000).__next__ if clock is None else clock
+        self.clock: Callable[[], int] = time.time_ns
 
     def start(self, registration: str = REGISTRATION) -> TinyLane:
         """The repository before the candidate, and a draft."""
@@ -266,8 +265,3 @@ class TinyLane:
 
     def status(self) -> str:
         return str(self.open().status)
-
-
-def without_lane_variables() -> dict[str, str]:
-    """The environment of a process of the command line."""
-    return {name: value for name, value in os.environ.items() if name != "MOEGAUGE_STATE_DIR"}

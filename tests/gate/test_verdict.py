@@ -137,7 +137,7 @@ def test_an_arm_that_changes_its_inputs_fails(lane: LaneBuilder) -> None:
         return msgspec.structs.replace(one, inputs_after="a row was zeroed")
 
     judged = lane.gate.judge(lane.run(with_fixture(lane.observations(), "pre", "random/1", change)))
-    assert (judged.status, codes(judged)) == ("COMPONENT_FAILED", ["INPUTS_CHANGED"])
+    assert (judged.status, codes(judged)) == ("COMPONENT_FAILED", ["INPUT_CHANGED"])
 
 
 def test_inputs_that_are_not_the_frozen_ones_are_no_evidence(lane: LaneBuilder) -> None:
@@ -145,7 +145,7 @@ def test_inputs_that_are_not_the_frozen_ones_are_no_evidence(lane: LaneBuilder) 
         return msgspec.structs.replace(one, inputs_before="other", inputs_after="other")
 
     judged = lane.gate.judge(lane.run(with_fixture(lane.observations(), "pre", "random/1", change)))
-    assert (judged.status, codes(judged)) == ("INVALID_EVIDENCE", ["INPUTS_NOT_AS_FROZEN"])
+    assert (judged.status, codes(judged)) == ("INVALID_EVIDENCE", ["INPUT_NOT_REGISTERED"])
 
 
 def test_a_nan_that_equals_itself_in_bits_passes_with_torch_equal_inapplicable(lane: LaneBuilder) -> None:

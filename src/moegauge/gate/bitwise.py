@@ -79,9 +79,9 @@ def _fixture(subject: Subject, frozen: FixtureDigests | None, seen: FixtureObser
         yield reason("EVIDENCE_DAMAGED", f"{where}: the fixture is not in the source freeze.")
         return
     if seen.inputs_before != frozen.inputs:
-        yield reason("INPUTS_NOT_AS_FROZEN", f"{where}: the inputs on the device are not the frozen ones.")
+        yield reason("INPUT_NOT_REGISTERED", f"{where}: the inputs on the device are not the frozen ones.")
     if seen.inputs_after != seen.inputs_before:
-        yield reason("INPUTS_CHANGED", f"{where}: an arm changed its inputs.")
+        yield reason("INPUT_CHANGED", f"{where}: an arm changed its inputs.")
     if set(seen.boundaries) != {one.name for one in subject.boundaries}:
         yield reason("OBSERVATION_MISSING", f"{where}: compared at {sorted(seen.boundaries)}.")
     for boundary, words in seen.boundaries.items():
@@ -102,7 +102,7 @@ def _words(
     if subject.exactness.incumbent_vs_oracle == "equal" and incumbent[0] != frozen.oracle.get(boundary):
         yield reason("ORACLE_INVALID", f"{where}: the incumbent does not give the oracle's words.")
     if candidate[0] != candidate[1]:
-        yield reason("OUTPUT_NOT_WRITTEN", f"{where}: words of the candidate depend on what its output held before.")
+        yield reason("NOT_FULLY_WRITTEN", f"{where}: words of the candidate depend on what its output held before.")
     if words.mismatch is not None:
         one = words.mismatch
         yield reason(
@@ -111,7 +111,7 @@ def _words(
             f"candidate {one.candidate_word} ({one.word_class}).",
         )
     elif words.torch_equal is False:
-        yield reason("VALUES_DIFFER", f"{where}: torch.equal calls equal words different.")
+        yield reason("TORCH_UNEQUAL", f"{where}: torch.equal calls equal words different.")
 
 
 def _repeat(subject: Subject, seen: RepeatObservation) -> Iterable[Reason]:
