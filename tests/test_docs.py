@@ -23,19 +23,27 @@ from moegauge.cli.main import app, run
 from moegauge.errors import EvidenceError, MisuseError, MoegaugeError
 from moegauge.evidence import capture_tables, report_folder, serving_tables
 from moegauge.evidence.tables import TableSchema
+from moegauge.jobs import gate_stage0
 from moegauge.jobs.explanation import CHANGEABLE
 from moegauge.records import (
     capture,
     comparison,
+    counter_rules,
     decision,
     exactness,
     explanation,
+    exploration,
     identity,
+    lane,
     measurement,
+    observation,
+    packet,
     profile,
     profile_spec,
     recording,
+    registration,
     serving_run,
+    verdict,
 )
 from moegauge.routing.samplers import SAMPLERS
 
@@ -134,6 +142,16 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
             exactness.FixtureDigest,
         )
     ),
+    *(
+        ("lane", struct.__name__, struct)
+        for module in (registration, counter_rules, lane, packet, observation, verdict, exploration)
+        for struct in vars(module).values()
+        if isinstance(struct, type)
+        and issubclass(struct, msgspec.Struct)
+        and struct.__module__ == module.__name__
+        and struct not in {lane.Step, observation.Observation}
+    ),
+    ("lane", "Audit", gate_stage0.Audit),
 ]
 
 TABLES: list[tuple[str, TableSchema]] = [
@@ -206,6 +224,12 @@ def test_every_dependency_is_justified() -> None:
     rows = re.findall(r"^\| ([a-z0-9, -]+) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.MULTILINE)
     justified = {name.strip() for row in rows for name in row.split(",")}
     assert [name for name in wanted if re.split(r"[^a-z0-9-]", name)[0] not in justified] == []
+
+
+def test_every_status_of_a_lane_stands_on_the_gate_page_in_order_of_standing() -> None:
+    page = (ROOT / "docs" / "gate.md").read_text()
+    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| (yes|no) \|", page, re.MULTILINE)
+    assert rows == [(str(one), "yes" if one.terminal else "no") for one in verdict.LaneStatus]
 
 
 # --- fields and columns -----------------------------------------------------------------------------------------------
@@ -336,8 +360,9 @@ def test_every_documented_command_line_parses(block: Block) -> None:
 def test_every_runnable_example_gives_its_status_and_the_words_shown(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("src", "evidence"):
+    for name in ("src", "evidence", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.setenv("MOEGAUGE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     for command in block.commands:
         status = _status_of(command.words, monkeypatch)

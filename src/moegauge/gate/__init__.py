@@ -1,1 +1,1 @@
-"""PRODUCT B: whether a new kernel may replace the old one. Pure rules; no I/O."""
+"""Product B: may a new kernel replace the old one, bit for bit and by rules frozen before anyone measured?"""

@@ -28,6 +28,7 @@ from moegauge.jobs.capture_import import capture_record
 from moegauge.jobs.ladder_derivation import derive_ladder
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.verification import Verification
+from moegauge.jobs.verify_lane import is_lane, verify_lane
 from moegauge.jobs.verify_measurements import differing_samples
 from moegauge.records.comparison import LadderReport
 from moegauge.records.schema import Record
@@ -39,28 +40,30 @@ _DeriveAgain = Callable[[Path, Progress], _Outcome]
 
 
 def verify(path: Path, *, progress: Progress = silent) -> Verification:
-    """Verify a capture folder or a report folder.
+    """Verify a capture folder, a report folder or a lane folder.
 
     Raises:
         EvidenceError: the folder cannot be read at all.
-        MisuseError: neither a capture nor a report (a profile database has a verb of its own).
+        MisuseError: none of them (a profile database has a verb of its own).
     """
     for name, kind, derive_again in ((CAPTURE_RECORD, "capture", _capture), (REPORT_RECORD, "report", _report)):
         if (path / name).is_file():
             checked, differences = _with_head(path, name, derive_again, progress)
             return Verification(str(path), kind, tuple(checked), tuple(differences))
+    if is_lane(path):
+        return verify_lane(path)
     if is_sqlite(path):
         raise errors.MisuseError(
             where=str(path),
-            expected="a capture or report folder",
+            expected="a capture, report or lane folder",
             found="a profile database, which is verified against the capture whose inputs were measured",
             remedy=f"moegauge profile verify {path} --capture CAPTURE",
         )
     raise errors.MisuseError(
         where=str(path),
-        expected=f"a folder with {CAPTURE_RECORD} or {REPORT_RECORD}",
-        found="neither" if path.is_dir() else "no folder",
-        remedy="Give a capture or a report folder.",
+        expected=f"a folder with {CAPTURE_RECORD}, {REPORT_RECORD} or the steps of a lane",
+        found="neither a capture, nor a report, nor a lane" if path.is_dir() else "no folder",
+        remedy="Give a capture, a report or a lane folder.",
     )
 
 
