@@ -79,7 +79,7 @@ def measured_work(database: ProfileDb, kernel_kind: str, input_type: str) -> Mea
         "match": pl.Series([record_digest(row.key.match) for row in rows], dtype=pl.String),
         "launch_mode": pl.Series([row.key.setting.launch_mode for row in rows], dtype=pl.String),
     }
-    for name in ("cache_state", "co_running"):
+    for name in ("cache_state", "co_running", "ranks"):
         facts = [row.key.setting.conditions.get(name) for row in rows]
         table[name] = pl.Series([None if fact is None else fact.value for fact in facts], dtype=pl.String)
     samples = database.samples().filter(pl.col("row_id").is_in(table["row_id"].to_list()))

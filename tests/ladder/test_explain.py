@@ -8,7 +8,7 @@ import pytest
 
 from moegauge import errors
 from moegauge.jobs.explanation import parse_changes
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, ServedWork, align_work
+from moegauge.ladder.alignment import CHOSEN_BY, Alignment, Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.explain import Changed, explain, padded_cost
 from moegauge.records.explanation import Explanation
 
@@ -45,6 +45,7 @@ def aligned(
             "launch_mode": ["eager"] * NUM,
             "cache_state": pl.Series(["warm"] * NUM, dtype=pl.String),
             "co_running": pl.Series([None] * NUM, dtype=pl.String),
+            "ranks": pl.Series([None] * NUM, dtype=pl.String),
         }
     )
     samples = pl.DataFrame(
@@ -134,9 +135,7 @@ def _served_again(served_ns: np.ndarray) -> ServedWork:
 
 
 def _no_rows() -> pl.DataFrame:
-    return pl.DataFrame(
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String)
-    )
+    return pl.DataFrame(schema={"row_id": pl.Int64} | dict.fromkeys(CHOSEN_BY, pl.String))
 
 
 def _no_samples() -> pl.DataFrame:

@@ -20,7 +20,8 @@ from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_note
 from moegauge.jobs.ladder_served import served_work
 from moegauge.jobs.ladder_tables import ladder_tables
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_work
+from moegauge.jobs.rank_condition import unsaid_conditions
+from moegauge.ladder.alignment import CHOSEN_BY, Alignment, Choice, MeasuredWork, align_work
 from moegauge.ladder.assembly import assemble
 from moegauge.ladder.conditions import between_rows, limits
 from moegauge.ladder.pairs import Context, RungInput
@@ -77,7 +78,7 @@ def derive_ladder(
     inputs = _rung_inputs(capture, aligned)
     rungs, verdict = assemble(inputs, context)
     used = [row for one in aligned.values() if isinstance(one, _Aligned) for row in one.used]
-    facts = _distinct_facts(store, used)
+    facts = _distinct_facts(capture, store, used)
     kernel, coverage = capture.record.kernel, capture.record.coverage
     report = LadderReport(
         schema=LadderReport.tag(),
@@ -137,7 +138,7 @@ def _aligned(capture: CaptureFolder, store: _Store, settings: Settings, kind: st
     return _Aligned(
         work=work,
         used=used,
-        facts=_distinct_facts(store, used),
+        facts=_distinct_facts(capture, store, used),
         label=_label(kind, choice, used),
         launch_mode_recorded=_launch_modes_recorded(capture, used),
     )
@@ -234,10 +235,12 @@ def _measured(rows: list[ProfileRow], samples: pl.DataFrame) -> MeasuredWork:
             "row_id": [row.row_id for row in rows],
             "match": [record_digest(row.key.match) for row in rows],
             "launch_mode": [row.key.setting.launch_mode for row in rows],
-            "cache_state": [_fact(row.key.setting.conditions, "cache_state") for row in rows],
-            "co_running": [_fact(row.key.setting.conditions, "co_running") for row in rows],
+            **{
+                name: [_fact(row.key.setting.conditions, name) for row in rows]
+                for name in ("cache_state", "co_running", "ranks")
+            },
         },
-        schema={"row_id": pl.Int64} | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running"), pl.String),
+        schema={"row_id": pl.Int64} | dict.fromkeys(CHOSEN_BY, pl.String),
     )
     wanted = samples.select("row_id", "pass_id", "iteration", "layer", "rank", "busy_ns", "kernels_digest")
     return MeasuredWork(table, wanted.filter(pl.col("row_id").is_in(table["row_id"].to_list())))
@@ -247,13 +250,15 @@ def _fact(facts: Facts, name: str) -> str | None:
     return facts[name].value if name in facts else None
 
 
-def _distinct_facts(store: _Store, used: list[ProfileRow]) -> list[Facts]:
+def _distinct_facts(capture: CaptureFolder, store: _Store, used: list[ProfileRow]) -> list[Facts]:
     """Distinct conditions the rows were measured under: their own, and what was read around their passes."""
     settings = {row.row_id: row.key.setting.conditions for row in used}
     pairs = store.samples.filter(pl.col("row_id").is_in(list(settings))).select("row_id", "pass_id").unique()
     found: dict[str, Facts] = {}
     for row_id, pass_id in pairs.sort("row_id", "pass_id").iter_rows():
-        facts = settings[row_id] | pass_conditions(store.passes[pass_id])
+        record = store.passes[pass_id]
+        unsaid = unsaid_conditions(record, world_size=capture.record.topology.world_size)
+        facts = unsaid | settings[row_id] | pass_conditions(record)
         found.setdefault(record_digest(facts), facts)
     return list(found.values())
 

@@ -11,7 +11,7 @@ from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.pass_facts import readings_of
 from moegauge.ladder.alignment import Alignment
 from moegauge.records.comparison import Rung
-from moegauge.records.measurement import Fact, Facts
+from moegauge.records.measurement import TOGETHER, Fact, Facts
 from moegauge.records.profile import PassRecord
 
 _RANGES = {"sm_clock_mhz": "SM clock", "power_mw": "power", "temperature_c": "temperature"}
@@ -60,6 +60,8 @@ def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Se
     ranks = mine.group_by("pass_id").agg(pl.col("rank").n_unique())["rank"].max()
     if mine["rank"].n_unique() > 1 and ranks == 1:
         notes.append("ranks were measured one at a time; their passes are paired by order, not by having run together")
+    if any(fact.value == TOGETHER for row in used if (fact := row.key.setting.conditions.get("ranks"))):
+        notes.append("ranks ran together, in processes and on devices of their own")
     if isinstance(worst, float):
         notes.append(f"drift between passes: totals of rows measured together spread by at most {worst:.2%}")
     for name, words in _RANGES.items():

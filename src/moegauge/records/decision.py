@@ -68,7 +68,7 @@ CODES: dict[str, str] = {
     "TIME_NOT_CAPTURED": "no device time was recorded for this work",
     "ZERO_TOKENS": "the rank was declared to have no tokens",
     "SAMPLER_DIFFERS": "rungs 3 to 5 need one sampler, version and seed rule",
-    "OTHER_ROW_CHOSEN": "a measured row of a served input under a launch mode or cache state that was not chosen",
+    "OTHER_ROW_CHOSEN": "a measured row of a served input with a launch mode, cache state or ranks not chosen",
     "COUNTERPART_INCOMPLETE": "a measured row of a served invocation whose other parts are missing",
     "INPUT_NOT_SERVED": "a measured row whose input the capture never served",
     "OUTSIDE_ITERATIONS": "kernels of the kind that lie outside every iteration",

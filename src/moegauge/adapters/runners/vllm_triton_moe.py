@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,7 +37,9 @@ from moegauge.adapters.runners.work import (
     ModelSpec,
     ProfiledTimes,
     RunCondition,
+    Together,
     Work,
+    alone,
     bytes_between_uses,
     check_cache_claim,
     check_served_order,
@@ -145,13 +148,15 @@ class VllmTritonMoeRunner:
         given = self.weights.inputs(work, draw)
         return check_output(self._call(work, given, poison=True)(), given, self.weights, work, draw)
 
-    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ProfiledTimes:
-        """Run every work once under the profiler."""
+    def run_pass(self, works: Sequence[Work], condition: RunCondition, together: Together = alone) -> ProfiledTimes:
+        """Run every work once under the profiler; ranks meet around each call, or around the graph of an iteration."""
         if condition.launch_mode == LaunchMode.GRAPH:
             graphs = self._captured(works, condition)
-            return self._profiled(lambda: self._replay(graphs), ScopeTags(frozenset({_TAG}), frozenset()))
+            one_of = {work.iteration: work for work in works}
+            replay = lambda: self._replay(graphs, lambda iteration: together(one_of[iteration]))  # noqa: E731
+            return self._profiled(replay, ScopeTags(frozenset({_TAG}), frozenset()))
         calls = self._ready(works, condition)
-        body = lambda: self._eager(works, calls, condition)  # noqa: E731
+        body = lambda: self._eager(works, calls, condition, together)  # noqa: E731
         return self._profiled(body, ScopeTags(frozenset(), frozenset({_TAG})))
 
     def _profiled(self, body: Callable[[], None], tags: ScopeTags) -> ProfiledTimes:
@@ -169,19 +174,27 @@ class VllmTritonMoeRunner:
         return ProfiledTimes(parse_kineto(data, source="profiled pass"), tags, round(begin.elapsed_time(end) * 1e6))
 
     def _eager(
-        self, works: Sequence[Work], calls: Sequence[Callable[[], torch.Tensor]], condition: RunCondition
+        self,
+        works: Sequence[Work],
+        calls: Sequence[Callable[[], torch.Tensor]],
+        condition: RunCondition,
+        together: Together,
     ) -> None:
         for work, call in zip(works, calls, strict=True):
             if condition.cache_state == "cold" and self._flush is not None:
                 self._flush()
             elif condition.cache_state == "warm":
                 call()
-            with record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
+            with cuda.idle_around(together(work)), record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
                 call()
 
-    def _replay(self, graphs: Sequence[tuple[int, torch.cuda.CUDAGraph]]) -> None:
+    def _replay(
+        self,
+        graphs: Sequence[tuple[int, torch.cuda.CUDAGraph]],
+        step_of: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
         for iteration, graph in graphs:
-            with record_function(f"{_TAG} I{iteration}"):
+            with cuda.idle_around(step_of(iteration)), record_function(f"{_TAG} I{iteration}"):
                 graph.replay()
 
     def _ready(self, works: Sequence[Work], condition: RunCondition) -> list[Callable[[], torch.Tensor]]:
@@ -213,7 +226,7 @@ class VllmTritonMoeRunner:
                         if work.iteration == iteration:
                             call()
                 graphs.append((iteration, graph))
-            self._replay(graphs)
+            self._replay(graphs, lambda _: nullcontext())
             torch.cuda.synchronize()
             _keep(self._graphs, key, graphs)
         return self._graphs[key]
