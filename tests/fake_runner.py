@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from moegauge.adapters.runners.work import Checked, ProfiledTimes, RunCondition, Work
+from moegauge.adapters.runners.work import Checked, ProfiledTimes, RunCondition, Together, Work, alone
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.kernels.scopes import ScopeTags
 from moegauge.records.measurement import LaunchMode
@@ -28,6 +28,7 @@ class FakeRunner:
         checks: what each check says, in order; the last is repeated.
         before: called before each pass with its number, to fail in it.
         change: called with each pass's trace before it is read.
+        call: what each timed call does, one an iteration in graphs.
     """
 
     recording: Recording
@@ -37,6 +38,7 @@ class FakeRunner:
     checks: Sequence[Checked] = (GOOD,)
     before: Callable[[int], object] = lambda number: None
     change: Callable[[TraceBuilder], object] = lambda trace: None
+    call: Callable[[Work], object] = lambda work: None
     name: str = "vllm_triton_moe"
     kernel_kind: str = "vllm_triton_moe"
     backend: str = "vllm TritonExperts"
@@ -57,9 +59,12 @@ class FakeRunner:
         self.checked.append((work.iteration, work.layer, draw))
         return self.checks[min(len(self.checked), len(self.checks)) - 1]
 
-    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ProfiledTimes:
+    def run_pass(self, works: Sequence[Work], condition: RunCondition, together: Together = alone) -> ProfiledTimes:
         self.before(len(self.passes))
         graph = condition.launch_mode == LaunchMode.GRAPH
+        for work in {work.iteration: work for work in works}.values() if graph else works:
+            with together(work):
+                self.call(work)
         trace = self.trace(works, graph=graph)
         self.change(trace)
         self.passes.append([(work.iteration, work.layer) for work in works])

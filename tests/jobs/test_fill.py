@@ -301,8 +301,31 @@ def test_a_kernel_that_cannot_even_be_checked_is_a_failure_of_that_row(bench: Be
                 raise RuntimeError("CUDA error: out of memory")
             return super().check(work, draw=draw)
 
-    assert bench.fill(Broken(bench.recording)) == Filled(9, 0, 0, 9, (("OUT_OF_MEMORY", "CUDA error: out of memory"),))
-    assert bench.statuses() == [(RowStatus.OUT_OF_MEMORY, "CUDA error: out of memory")]
+    failures = (("OUT_OF_MEMORY", "CUDA error: out of memory"),)
+    assert bench.fill(Broken(bench.recording), num_passes=2) == Filled(9, 12, 2, 3, failures)
+    failed, measured = [(RowStatus.OUT_OF_MEMORY, "CUDA error: out of memory")] * 3, [(RowStatus.MEASURED, None)] * 6
+    assert bench.statuses() == failed + measured, "each of iteration 0, in the place of the one before it, and no other"
+
+
+def test_after_another_failure_of_the_first_check_nothing_is_measured(bench: Bench) -> None:
+    class Broken(FakeRunner):
+        def check(self, work: Any, *, draw: int = 0) -> Any:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    text = "CUDA error: an illegal memory access was encountered"
+    assert bench.fill(Broken(bench.recording)) == Filled(9, 0, 0, 9, (("LAUNCH_FAILED", text),))
+    assert bench.statuses() == [(RowStatus.LAUNCH_FAILED, text)]
+
+
+def test_rows_that_find_no_memory_at_all_each_say_so(bench: Bench) -> None:
+    class Full(FakeRunner):
+        def check(self, work: Any, *, draw: int = 0) -> Any:
+            raise MemoryError(f"cannot allocate for iteration {work.iteration}")
+
+    filled = bench.fill(Full(bench.recording))
+    assert filled.failures == tuple(("OUT_OF_MEMORY", f"cannot allocate for iteration {i}") for i in (2, 1, 0))
+    assert (filled.num_measured, filled.num_missing) == (0, 9)
+    assert [status for status, _ in bench.statuses()] == [RowStatus.OUT_OF_MEMORY] * 9
 
 
 # On the command line

@@ -16,7 +16,7 @@ from conftest import NO_LABELS
 from moegauge.jobs.align import align, ladder_settings
 from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_import import import_replay
-from moegauge.ladder.alignment import Choice, MeasuredWork, ServedWork, align_work
+from moegauge.ladder.alignment import CHOSEN_BY, Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.assembly import assemble
 from moegauge.ladder.pairs import Context, RungInput
 from moegauge.ladder.sides import TwoSides
@@ -29,9 +29,7 @@ SERVED = {
     "timing_code": pl.String, "routed_code": pl.String, "launch_mode": pl.String, "match": pl.String,
     "kernels_digest": pl.String,
 }  # fmt: skip
-ROWS = {"row_id": pl.Int64} | dict.fromkeys(
-    ("match", "launch_mode", "cache_state", "co_running", "kernel_config"), pl.String
-)
+ROWS = {"row_id": pl.Int64} | dict.fromkeys(CHOSEN_BY, pl.String)
 SAMPLES = {
     "row_id": pl.Int64, "pass_id": pl.Int64, "iteration": pl.Int32, "layer": pl.Int32, "rank": pl.Int32,
     "busy_ns": pl.Int64, "kernels_digest": pl.String, "clocks": pl.String,
@@ -110,7 +108,8 @@ class Work:
             for place, (busy, empty, routed, mode) in self.served.items()
         ]  # fmt: skip
         rows = [
-            (n, f"input {place}", mode, cache, None, None) for n, (place, mode, cache, _) in enumerate(self.measured)
+            (n, f"input {place}", mode, cache, None, None, None)
+            for n, (place, mode, cache, _) in enumerate(self.measured)
         ]
         samples = [
             (n, number, *place, ns, "kernels", None)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, ServedWork, align_work
+from moegauge.ladder.alignment import CHOSEN_BY, Alignment, Choice, MeasuredWork, ServedWork, align_work
 from moegauge.ladder.explain import Changed, explain, padded_cost
 from moegauge.records.explanation import Explanation
 
@@ -44,6 +44,7 @@ def aligned(
             "cache_state": pl.Series(["warm"] * NUM, dtype=pl.String),
             "co_running": pl.Series([None] * NUM, dtype=pl.String),
             "kernel_config": pl.Series([None] * NUM, dtype=pl.String),
+            "ranks": pl.Series([None] * NUM, dtype=pl.String),
         }
     )
     samples = pl.DataFrame(
@@ -133,10 +134,7 @@ def _served_again(served_ns: np.ndarray) -> ServedWork:
 
 
 def _no_rows() -> pl.DataFrame:
-    return pl.DataFrame(
-        schema={"row_id": pl.Int64}
-        | dict.fromkeys(("match", "launch_mode", "cache_state", "co_running", "kernel_config"), pl.String)
-    )
+    return pl.DataFrame(schema={"row_id": pl.Int64} | dict.fromkeys(CHOSEN_BY, pl.String))
 
 
 def _no_samples() -> pl.DataFrame:

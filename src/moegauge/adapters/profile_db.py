@@ -9,9 +9,8 @@ all. SQLite serialises writers, so several processes may fill one database.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import msgspec
 import polars as pl
 
 from moegauge import errors
+from moegauge.adapters.profile_rows import Artifact, ProfileRow, Sample
 from moegauge.adapters.profile_schema import (
     SAMPLE_COLUMNS,
     connected,
@@ -32,42 +32,7 @@ from moegauge.adapters.profile_schema import (
 from moegauge.evidence.digest import bytes_digest, kernel_sequence_digest, record_digest
 from moegauge.records.profile import InputLabel, MatchKey, PassRecord, ProfileKey, RowStatus, Setting, Subject
 
-
-@dataclass(frozen=True)
-class Artifact:
-    """A raw file to keep: its name, its bytes, and the digest of its unpacked content."""
-
-    name: str
-    data: bytes
-    content_digest: str
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One measured time.
-
-    Attributes:
-        key: key of its row. label: how its input came to be.
-        columns: iteration, layer, rank, device, busy_ns, span_ns, foreign_ns, num_kernels.
-        kernel_names: kernels seen, in order.
-    """
-
-    key: ProfileKey
-    label: InputLabel
-    columns: dict[str, int]
-    kernel_names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """A stored row: one generation of a key."""
-
-    row_id: int
-    key: ProfileKey
-    label: InputLabel
-    generation: int
-    status: RowStatus
-    error: str | None
+__all__ = ["Artifact", "ProfileDb", "ProfileRow", "Sample", "now", "open_profile_db"]
 
 
 class ProfileDb:
@@ -157,6 +122,7 @@ class ProfileDb:
         *,
         spec: Artifact | None = None,
         new_generation: bool = False,
+        kept: Collection[str] = (),
     ) -> int:
         """Add one pass: raw traces, the spec of its inputs, rows that are new, and samples, in one transaction.
 
@@ -164,6 +130,7 @@ class ProfileDb:
             record: the pass. artifacts: its raw traces; may be none. samples: in order of measuring.
             spec: what gave the inputs; kept once, however many passes ran on them.
             new_generation: give every key one new generation instead of adding to the newest one.
+            kept: digests of keys that get none all the same.
 
         Returns:
             The pass number.
@@ -178,12 +145,15 @@ class ProfileDb:
                 self._add_artifact(spec, refuse_known=False)
             number = db.execute("INSERT INTO pass (record) VALUES (?)", (text_of(record),)).lastrowid
             assert number is not None  # noqa: S101 - an insert has a row id
-            self._add_samples(number, samples, new_generation=new_generation)
+            self._add_samples(number, samples, new_generation=new_generation, kept=kept)
         return number
 
-    def extend_pass(self, number: int, samples: Sequence[Sample], *, new_generation: bool = False) -> None:
-        """Add further samples to a pass of this process, in one transaction."""
-        with transaction(self._connection):
+    def extend_pass(
+        self, number: int, record: PassRecord, samples: Sequence[Sample], *, new_generation: bool = False
+    ) -> None:
+        """Add further samples to a pass of this process, and what was read around them, in one transaction."""
+        with transaction(self._connection) as db:
+            db.execute("UPDATE pass SET record = ? WHERE id = ?", (text_of(record), number))
             self._add_samples(number, samples, new_generation=new_generation)
 
     def add_failures(
@@ -220,12 +190,14 @@ class ProfileDb:
                 remedy="One recording is one pass; counting it twice would make it look more certain than it is.",
             )
 
-    def _add_samples(self, number: int, samples: Sequence[Sample], *, new_generation: bool) -> None:
+    def _add_samples(
+        self, number: int, samples: Sequence[Sample], *, new_generation: bool, kept: Collection[str] = ()
+    ) -> None:
         fresh: dict[str, int] = {}
         for sample in samples:
             digest = record_digest(sample.key)
             if digest not in fresh:
-                opener = number if new_generation else None
+                opener = number if new_generation and digest not in kept else None
                 fresh[digest] = self._row_id(sample.key, sample.label, opener=opener)
             self._connection.execute(
                 "INSERT INTO sample VALUES (:row_id, :pass_id, (SELECT count(*) FROM sample WHERE row_id = :row_id AND "

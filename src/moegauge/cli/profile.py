@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from cyclopts import App
@@ -12,7 +13,8 @@ from moegauge.cli import profile_evidence
 from moegauge.cli.arguments import Flag, Many, named_values
 from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.cli.profile_rows import RowOptions
-from moegauge.jobs.profile_run import CONDITION_NAMES, RowView, RunnerChoice, Wanted, list_rows, query, run
+from moegauge.jobs.profile_lookup import CONDITION_NAMES, RowView, list_rows, query
+from moegauge.jobs.profile_run import RunnerChoice, Wanted, run
 from moegauge.render.terminal import show_measured, show_rows
 
 app = App(name="profile", help="Isolated measurements, kept apart from captures.")
@@ -29,6 +31,7 @@ def run_command(
     passes: int = 7,
     weight_sets: int | None = None,
     weight_seed: int = 0,
+    ranks_together: Literal["yes", "no"] | None = None,
     force: Flag = False,
     json: Flag = False,
 ) -> int:
@@ -44,6 +47,8 @@ def run_command(
         passes: Passes every row shall have.
         weight_sets: Distinct sets of weights; layers share them in turn.
         weight_seed: Seed of weights and hidden states.
+        ranks_together: Start the ranks of an invocation together, each with a GPU or cores of its own; left out,
+            wherever that can be done.
         force: Measure again, as a new generation.
         json: Print what was done as JSON.
     """
@@ -51,7 +56,8 @@ def run_command(
     wanted = rows.wanted(num_passes=passes, cache_state=cache_state, co_running=co_running)
     choice = RunnerChoice(name=rows.runner, num_weight_sets=weight_sets, seed=weight_seed, kernel_config=kernel_config)
     with progress_bar() as progress:
-        filled = run(inputs, rows.db, wanted, choice, force=force, progress=progress)
+        together = None if ranks_together is None else ranks_together == "yes"
+        filled = run(inputs, rows.db, wanted, choice, together=together, force=force, progress=progress)
     if json:
         print_json(msgspec.to_builtins(filled))
     else:
@@ -60,6 +66,8 @@ def run_command(
             f"{filled.num_rows} rows wanted, {filled.num_measured} samples added in {filled.num_passes} passes, "
             f"{filled.num_missing} rows still missing"
         )
+        if filled.ranks is not None:
+            console.print(Text(filled.ranks))
         for status, text in filled.failures:
             console.print(Text(f"{status}: {text}", style="bold red"))
     return 1 if filled.num_missing or filled.failures else 0

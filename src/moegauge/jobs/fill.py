@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from moegauge import __version__, errors
 from moegauge.adapters.profile_db import ProfileDb, now
-from moegauge.adapters.runners.work import ClockTimes, ProfiledTimes, RunCondition, Runner
+from moegauge.adapters.runners.work import RunCondition, Runner
+from moegauge.jobs.kernel_failure import KernelFailed, first_failures, kernel_failures
+from moegauge.jobs.pass_facts import PassFacts, cross_check
 from moegauge.jobs.pass_samples import pass_samples
 from moegauge.jobs.profile_specs import InputSource, Spec
 from moegauge.jobs.progress import Progress, silent
@@ -20,7 +24,6 @@ from moegauge.jobs.targets import (
     missing_targets,
     refuse_changed_ids,
     refuse_wrong_output,
-    smallest_and_largest,
     targets_of,
     work_of,
 )
@@ -33,7 +36,8 @@ class Filled:
 
     Attributes:
         num_rows: distinct rows asked for. num_measured: samples added. num_passes: passes written.
-        num_missing: rows that still lack passes. failures: status and error text of what ended the run early.
+        num_missing: rows that still lack passes. failures: status and error text of what could not be measured.
+        ranks: how the ranks of an invocation ran, and why, where there are several.
     """
 
     num_rows: int
@@ -41,6 +45,7 @@ class Filled:
     num_passes: int
     num_missing: int
     failures: tuple[tuple[str, str], ...]
+    ranks: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +83,11 @@ def fill(
     have = {} if force else database.num_samples()
     todo = _todo(wanted, have, num_passes)
     run = _Run(database, source, runner, progress, sum(_num_lacking(have, t, num_passes) for ts in todo for t in ts))
-    if any(todo):
-        run.check_first([target for targets in todo for target in targets])
+    run.check_first([target for targets in todo for target in targets])
     for number in range(num_passes):
         for targets, group in zip(todo, groups, strict=True):
             rows = [target for target in targets if _num_lacking(have, target, num_passes) > number]
-            if rows and not run.failures:
-                run.one_pass(rows, group.condition, new_generation=force and number == 0)
+            run.one_pass(rows, group.condition, new_generation=force and number == 0)
     every = [target for targets in wanted for target in targets]
     left = missing_targets(database, every, num_passes=num_passes)
     return Filled(
@@ -119,39 +122,53 @@ class _Run:
     num_measured: int = 0
     num_passes: int = 0
     num_checks: int = 0
+    ended: bool = False
     failures: list[tuple[str, str]] = field(default_factory=list)
     measured: dict[str, Target] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
 
     def check_first(self, todo: Sequence[Target]) -> None:
-        """Refuse a runner that computes something else, on its smallest and largest work, before anything is timed."""
-        for target in smallest_and_largest(todo):
-            try:
-                refuse_wrong_output(self.runner, [target])
-            except (MemoryError, RuntimeError) as error:
-                self._record_failure([target], error)
-                return
+        """Refuse a runner that computes something else, on its smallest and largest work, before anything is timed.
+
+        A row that finds too little memory is left out; after any other failure nothing is measured.
+        """
+        for target, failed in first_failures(todo, self._check):
+            self._record_failure([target], failed)
+            self.left_out.add(target.digest)
+            self.ended = failed.status != RowStatus.OUT_OF_MEMORY
+
+    def _check(self, target: Target) -> None:
+        with kernel_failures():
+            refuse_wrong_output(self.runner, [work_of(target.spec)])
 
     def one_pass(self, rows: Sequence[Target], condition: RunCondition, *, new_generation: bool) -> None:
         """Measure and write one pass, chunk by chunk; what a chunk fails with ends the run."""
         number: int | None = None
-        for chunk in _chunks(rows, self.runner.works_at_once):
+        facts = PassFacts()
+        for chunk in _chunks([row for row in rows if row.digest not in self.left_out], self.runner.works_at_once):
+            if self.ended:
+                return
             before = self.runner.surroundings()
             try:
-                times = self.runner.run_pass([work_of(target.spec) for target in chunk], condition)
-                after = self.runner.surroundings()
-                samples = pass_samples(chunk, times, self.runner)
-                self._check_again(chunk)
-            except (MemoryError, RuntimeError) as error:
-                self._record_failure(chunk, error)
+                with kernel_failures():
+                    times = self.runner.run_pass([work_of(target.spec) for target in chunk], condition)
+                    after = self.runner.surroundings()
+                    samples = pass_samples(chunk, times, self.runner)
+                    self._check_again(chunk)
+            except KernelFailed as failed:
+                self._record_failure(chunk, failed)
+                self.ended = True
                 return
+            facts.add(before, after, cross_check(times))
             if number is None:
-                record = _pass_record(self.source, self.runner, before, after | _cross_check(times))
+                record = pass_record(self.source, self.runner.name, facts.facts())
                 number = self.database.add_pass(
                     record, [], samples, spec=self.source.spec, new_generation=new_generation
                 )
                 self.num_passes += 1
             else:
-                self.database.extend_pass(number, samples, new_generation=new_generation)
+                record = msgspec.structs.replace(record, facts=facts.facts())
+                self.database.extend_pass(number, record, samples, new_generation=new_generation)
             self.measured |= {target.digest: target for target in chunk}
             self.num_measured += len(samples)
             self.progress("measuring", self.num_measured, self.num_wanted)
@@ -160,29 +177,22 @@ class _Run:
         """Refuse a runner that was right before it was timed and no longer is, and whatever it measured in this run."""
         self.num_checks += 1
         try:
-            refuse_changed_ids(chunk)
-            refuse_wrong_output(self.runner, chunk, draw=self.num_checks)
+            works = [work_of(target.spec) for target in chunk]
+            refuse_changed_ids(zip(works, [target.key.match.input_digest for target in chunk], strict=True))
+            refuse_wrong_output(self.runner, works, draw=self.num_checks)
         except errors.Inconsistent as error:
             self._mark(chunk, RowStatus.WRONG_OUTPUT, str(error))
             self._mark(self.measured.values(), RowStatus.WRONG_OUTPUT, str(error), also_measured=True)
             raise
 
-    def _record_failure(self, targets: Sequence[Target], error: BaseException) -> None:
-        status = _status_of(error)
-        self.failures.append((status, str(error)))
-        self._mark(targets, status, str(error))
+    def _record_failure(self, targets: Sequence[Target], failed: KernelFailed) -> None:
+        if (failed.status, failed.text) not in self.failures:
+            self.failures.append((failed.status, failed.text))
+        self._mark(targets, failed.status, failed.text)
 
     def _mark(self, targets: Iterable[Target], status: RowStatus, text: str, *, also_measured: bool = False) -> None:
         failures = [(target.key, target.spec.label, status, text) for target in targets]
         self.database.add_failures(failures, also_measured=also_measured)
-
-
-def _cross_check(times: ClockTimes | ProfiledTimes) -> dict[str, str]:
-    """Device events around the chunk beside the profiler's first start to last end: two instruments of one span."""
-    if isinstance(times, ClockTimes):
-        return {}
-    ops = times.trace.ops
-    return {"event_ns": str(times.event_ns), "profiler_span_ns": str(int(ops.end_ns.max() - ops.start_ns.min()))}
 
 
 def _chunks(rows: Sequence[Target], at_once: int) -> list[list[Target]]:
@@ -199,22 +209,13 @@ def _chunks(rows: Sequence[Target], at_once: int) -> list[list[Target]]:
     return chunks
 
 
-def _status_of(error: BaseException) -> RowStatus:
-    text = f"{type(error).__name__} {error}".lower()
-    short_of_memory = any(words in text for words in ("outofmemory", "out of memory", "allocate memory"))
-    if short_of_memory or isinstance(error, MemoryError):
-        return RowStatus.OUT_OF_MEMORY
-    return RowStatus.LAUNCH_FAILED
-
-
-def _pass_record(source: InputSource, runner: Runner, before: dict[str, str], after: dict[str, str]) -> PassRecord:
-    facts = {f"{name}.before": value for name, value in before.items()}
-    facts |= {f"{name}.after": value for name, value in after.items()}
+def pass_record(source: InputSource, runner: str, facts: dict[str, str]) -> PassRecord:
+    """Record of a pass that a runner measured."""
     return PassRecord(
         source="run",
         capture_digest=source.capture_digest,
         spec_digest=None if source.spec is None else source.spec.content_digest,
-        runner=runner.name,
+        runner=runner,
         tag=None,
         launch_mode=None,
         declared={},

@@ -111,6 +111,7 @@ class GivenSource:
     """
 
     capture_digest = None
+    num_ranks = 1
     num_parts = 1
 
     def __init__(self, given: Given, *, kernel: tuple[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from moegauge.adapters.profile_db import ProfileRow
 from moegauge.evidence.capture_folder import CaptureFolder
+from moegauge.jobs.rank_condition import served_facts
 from moegauge.kernels.registry import kernel_kind
 from moegauge.ladder.conditions import condition_rows, kernel_config_row
 from moegauge.records.comparison import ConditionRow
@@ -23,7 +24,7 @@ def served_conditions(
     capture: CaptureFolder, facts: Sequence[Facts], used: Sequence[ProfileRow]
 ) -> tuple[ConditionRow, ...]:
     """Every condition of serving against the distinct ones of the rows used; the kernel configuration row by row."""
-    rows = condition_rows(condition_names(capture), capture.record.conditions, facts)
+    rows = condition_rows(condition_names(capture), served_facts(capture.record), facts)
     served = _configurations(capture)
     if served is None:
         return rows

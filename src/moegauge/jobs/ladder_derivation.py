@@ -20,6 +20,7 @@ from moegauge.jobs.ladder_measured import Stored, align_inputs, read_stored, rec
 from moegauge.jobs.ladder_notes import capture_notes, pass_conditions, pass_notes, rung_identity
 from moegauge.jobs.ladder_tables import ladder_tables
 from moegauge.jobs.profile_specs import EXACT, FULL_RUN, ITERATION, UNPADDED, InputChoice
+from moegauge.jobs.rank_condition import unsaid_conditions
 from moegauge.ladder.alignment import Alignment, Choice
 from moegauge.ladder.assembly import assemble
 from moegauge.ladder.conditions import between_rows, limits
@@ -76,7 +77,7 @@ def derive_ladder(
     inputs = _rung_inputs(capture, aligned)
     rungs, verdict = assemble(inputs, context)
     used = [row for one in aligned.values() if isinstance(one, _Aligned) for row in one.used]
-    facts = _distinct_facts(store, used)
+    facts = _distinct_facts(capture, store, used)
     kernel, coverage = capture.record.kernel, capture.record.coverage
     report = LadderReport(
         schema=LadderReport.tag(),
@@ -127,7 +128,7 @@ def _aligned(capture: CaptureFolder, store: Stored, settings: Settings, kind: st
     return _Aligned(
         work=work,
         used=used,
-        facts=_distinct_facts(store, used),
+        facts=_distinct_facts(capture, store, used),
         label=_label(kind, choice, used),
         launch_mode_recorded=_launch_modes_recorded(capture, used),
     )
@@ -212,13 +213,15 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def _distinct_facts(store: Stored, used: list[ProfileRow]) -> list[Facts]:
+def _distinct_facts(capture: CaptureFolder, store: Stored, used: list[ProfileRow]) -> list[Facts]:
     """Distinct conditions the rows were measured under: their own, and what was read around their passes."""
     settings = {row.row_id: row.key.setting.conditions for row in used}
     pairs = store.samples.filter(pl.col("row_id").is_in(list(settings))).select("row_id", "pass_id").unique()
     found: dict[str, Facts] = {}
     for row_id, pass_id in pairs.sort("row_id", "pass_id").iter_rows():
-        facts = settings[row_id] | pass_conditions(store.passes[pass_id])
+        record = store.passes[pass_id]
+        unsaid = unsaid_conditions(record, world_size=capture.record.topology.world_size)
+        facts = unsaid | settings[row_id] | pass_conditions(record)
         found.setdefault(record_digest(facts), facts)
     return list(found.values())
 

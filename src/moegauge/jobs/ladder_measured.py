@@ -21,7 +21,7 @@ from moegauge.ladder.alignment import Alignment, Choice, MeasuredWork, align_wor
 from moegauge.records.measurement import Facts
 from moegauge.records.profile import PassRecord, RowStatus
 
-_CONDITIONS = ("cache_state", "co_running", "kernel_config", "clocks")
+_CONDITIONS = ("cache_state", "co_running", "kernel_config", "ranks", "clocks")
 _CHOSEN = ("launch_mode", "cache_state", "co_running", "kernel_config")
 
 

@@ -8,24 +8,26 @@ import polars as pl
 
 from moegauge.adapters.profile_db import ProfileRow
 from moegauge.evidence.capture_folder import CaptureFolder
+from moegauge.jobs.pass_facts import readings_of
 from moegauge.ladder.alignment import Alignment
 from moegauge.records.comparison import Rung
-from moegauge.records.measurement import Fact, Facts
+from moegauge.records.measurement import TOGETHER, Fact, Facts
 from moegauge.records.profile import PassRecord
 
-_PASS_CONDITIONS = ("device_uuids", "throttle")
 _RANGES = {"sm_clock_mhz": "SM clock", "power_mw": "power", "temperature_c": "temperature"}
 _UNITS = {"sm_clock_mhz": "MHz", "power_mw": "mW", "temperature_c": "°C"}
 
 
 def pass_conditions(record: PassRecord) -> Facts:
-    """Conditions that were read around a pass: device identity, and throttle reasons on either end."""
+    """Conditions that were read around a pass: device identity by rank, and every throttle reason that was seen."""
     found: Facts = {}
-    for name in _PASS_CONDITIONS:
-        values = [record.facts[f"{name}.{when}"] for when in ("before", "after") if f"{name}.{when}" in record.facts]
-        if values:
-            distinct = sorted(set(values) - {"none"}) or ["none"]
-            found[name] = Fact(value=", ".join(distinct), source="trace")
+    uuids = readings_of(record, "device_uuids")
+    if uuids:
+        by_rank = [", ".join(sorted(set(uuids[rank]))) for rank in sorted(uuids, key=lambda rank: rank or 0)]
+        found["device_uuids"] = Fact(value=", ".join(by_rank), source="trace")
+    reasons = [reason for readings in readings_of(record, "throttle").values() for reason in readings]
+    if reasons:
+        found["throttle"] = Fact(value=", ".join(sorted(set(reasons) - {"none"}) or ["none"]), source="trace")
     return found
 
 
@@ -68,15 +70,16 @@ def pass_notes(passes: Mapping[int, PassRecord], samples: pl.DataFrame, used: Se
     ranks = mine.group_by("pass_id").agg(pl.col("rank").n_unique())["rank"].max()
     if mine["rank"].n_unique() > 1 and ranks == 1:
         notes.append("ranks were measured one at a time; their passes are paired by order, not by having run together")
+    if any(fact.value == TOGETHER for row in used if (fact := row.key.setting.conditions.get("ranks"))):
+        notes.append("ranks ran together, in processes and on devices of their own")
     if isinstance(worst, float):
         notes.append(f"drift between passes: totals of rows measured together spread by at most {worst:.2%}")
     for name, words in _RANGES.items():
         values = [
-            float(record.facts[key])
-            for number, record in passes.items()
-            if number in numbers
-            for key in (f"{name}.before", f"{name}.after")
-            if key in record.facts
+            float(reading)
+            for number in numbers
+            for readings in readings_of(passes[number], name).values()
+            for reading in readings
         ]
         if values:
             notes.append(f"isolated passes, {words}: {min(values):.0f} to {max(values):.0f} {_UNITS[name]}")
@@ -89,10 +92,11 @@ def device_note(records: Sequence[PassRecord]) -> tuple[str, ...]:
     Args:
         records: of the passes that are used.
     """
-    seen = [found["device_uuids"].value for found in map(pass_conditions, records) if "device_uuids" in found]
+    seen = [readings for record in records if (readings := readings_of(record, "device_uuids"))]
     if not seen:
         return ()
-    devices = "one device" if len(set(seen)) == 1 else f"{len(set(seen))} devices"
+    uuids = {uuid for by_rank in seen for readings in by_rank.values() for uuid in readings}
+    devices = "one device" if len(uuids) == 1 else f"{len(uuids)} devices"
     silent = len(records) - len(seen)
     unsaid = f" ({silent} of {len(records)} do not say)" if silent else ""
     return (f"isolated passes ran on {devices}{unsaid}: other devices of the model are not included in any interval",)

@@ -97,6 +97,10 @@ class InputSource(Protocol):
         """Experts of each rank whose inputs are there, by rank."""
 
     @property
+    def num_ranks(self) -> int:
+        """Ranks that an invocation has, whether or not their inputs are there."""
+
+    @property
     def num_parts(self) -> int:
         """Ranks over which each expert's intermediate activation is split; 1 where each rank has whole experts."""
 
@@ -120,6 +124,7 @@ class SpecSource:
             capture.record.moe_layers,
         )
         ranks = capture.record.topology.ranks
+        self.num_ranks = len(ranks)
         self.ranks = {rank.rank: rank.num_local_experts for rank in ranks if rank.num_local_experts is not None}
         whole = any(local < self.model.num_experts for local in self.ranks.values())
         self.num_parts = 1 if whole else capture.record.topology.tp_size or 1

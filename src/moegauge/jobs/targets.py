@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from moegauge import errors
 from moegauge.adapters.profile_db import ProfileDb
@@ -13,6 +14,8 @@ from moegauge.evidence.digest import record_digest, routed_ids_digest
 from moegauge.jobs.profile_specs import Spec
 from moegauge.records.measurement import Fact, LaunchMode
 from moegauge.records.profile import ProfileKey, Setting
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +35,24 @@ def targets_of(specs: Iterable[Spec], runner: Runner, condition: RunCondition) -
     """Give each spec the key of the row that this runner would write under this condition."""
     specs = list(specs)
     works = [work_of(spec) for spec in specs]
-    facts = {name: Fact(value=value, source="trace") for name, value in runner.facts(condition, works).items()}
+    facts = runner.facts(condition, works)
+    return keyed(specs, facts, [runner.kernel_config_digest(work) for work in works], condition)
+
+
+def keyed(
+    specs: Sequence[Spec], facts: Mapping[str, str], config_digests: Sequence[str | None], condition: RunCondition
+) -> list[Target]:
+    """Give each spec the key of its row.
+
+    Args:
+        specs: what is to be measured. facts: conditions of all of them. config_digests: of the kernel configuration of
+            each. condition: how they run.
+    """
+    common = {name: Fact(value=value, source="trace") for name, value in facts.items()}
     targets = []
-    for spec, work in zip(specs, works, strict=True):
-        digest = runner.kernel_config_digest(work)
+    for spec, digest in zip(specs, config_digests, strict=True):
         config = {} if digest is None else {"kernel_config_digest": Fact(value=digest, source="trace")}
-        setting = Setting(launch_mode=condition.launch_mode, conditions=facts | config)
+        setting = Setting(launch_mode=condition.launch_mode, conditions=common | config)
         targets.append(Target(spec=spec, key=ProfileKey(match=spec.match, setting=setting)))
     return targets
 
@@ -53,52 +68,55 @@ def missing_targets(database: ProfileDb, targets: Sequence[Target], *, num_passe
     return list(found.values())
 
 
-def smallest_and_largest(targets: Sequence[Target]) -> list[Target]:
-    """The targets with the fewest and the most executed rows; one where they are the same."""
-    by_rows = sorted(targets, key=lambda target: target.spec.match.executed_rows)
+def smallest_and_largest(items: Sequence[T], num_rows: Callable[[T], int]) -> list[T]:
+    """The items with the fewest and the most executed rows; one where they are the same."""
+    by_rows = sorted(items, key=num_rows)
     return by_rows[:1] if by_rows[0] is by_rows[-1] else [by_rows[0], by_rows[-1]]
 
 
-def refuse_wrong_output(runner: Runner, targets: Sequence[Target], *, draw: int = 0) -> None:
+def refuse_wrong_output(runner: Runner, works: Sequence[Work], *, draw: int = 0) -> None:
     """Run the smallest and the largest of some works, and refuse the runner if it computes something else.
 
     Args:
-        runner: what is checked. targets: what it is to time, or has timed. draw: hidden states, see Runner.check.
+        runner: what is checked. works: what it is to time, or has timed. draw: hidden states, see Runner.check.
 
     Raises:
         Inconsistent: an output beyond its bound, or a call that changed its inputs.
     """
-    for target in smallest_and_largest(targets):
-        checked = runner.check(work_of(target.spec), draw=draw)
+    for work in smallest_and_largest(works, lambda work: len(work.topk_ids)):
+        checked = runner.check(work, draw=draw)
         if not checked.passed:
             changed = f", changed {', '.join(checked.changed_inputs)}" if checked.changed_inputs else ""
             raise errors.Inconsistent(
-                where=f"runner {runner.name}, {_place(target)}",
+                where=f"runner {runner.name}, {_place(work)}",
                 expected=f"an output within {checked.bound} of the float64 reference, and inputs left as they were",
                 found=f"relative error {checked.relative_error:.3g}{changed}",
                 remedy="The kernel computes something else, so its times mean nothing; none of them is used.",
             )
 
 
-def refuse_changed_ids(targets: Sequence[Target]) -> None:
-    """Refuse targets whose routed ids are no longer those that their key names.
+def refuse_changed_ids(works: Iterable[tuple[Work, str]]) -> None:
+    """Refuse works whose routed ids are no longer those that their row is keyed by.
+
+    Args:
+        works: each with the digest that its ids had.
 
     Raises:
-        Inconsistent: ids that were changed since the key was made.
+        Inconsistent: ids that were changed since.
     """
-    for target in targets:
-        digest = routed_ids_digest(target.spec.topk_ids)
-        if digest != target.key.match.input_digest:
+    for work, before in works:
+        digest = routed_ids_digest(work.topk_ids)
+        if digest != before:
             raise errors.Inconsistent(
-                where=_place(target),
-                expected=f"routed ids {target.key.match.input_digest}",
+                where=_place(work),
+                expected=f"routed ids {before}",
                 found=digest,
                 remedy="The runner changed the ids it was given, so its times are of another input; none is used.",
             )
 
 
-def _place(target: Target) -> str:
-    return f"iteration {target.spec.iteration}, layer {target.spec.layer}, rank {target.spec.rank}"
+def _place(work: Work) -> str:
+    return f"iteration {work.iteration}, layer {work.layer}, rank {work.rank}"
 
 
 def work_of(spec: Spec) -> Work:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from moegauge.ladder.strata import Stratum, critical_by_pass, samples_by_pass, strata_of
 from moegauge.ladder.unused import unused_rows
 from moegauge.records.comparison import Unmatched
+from moegauge.records.measurement import TOGETHER
 from moegauge.timing.reduction import critical_rank
 
 Int64Array = NDArray[np.int64]
@@ -19,6 +20,9 @@ BoolArray = NDArray[np.bool_]
 
 _INVOCATION = ["iteration", "layer"]
 _RANK_ROW = [*_INVOCATION, "rank"]
+
+CHOSEN_BY = ("match", "launch_mode", "cache_state", "co_running", "kernel_config", "ranks")
+"""Columns of measured rows that decide which of them a served invocation is compared with."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,9 @@ class MeasuredWork:
     """The right side.
 
     Attributes:
-        rows: row_id, match, launch_mode and cache_state (null: not recorded), co_running (null: nothing) and
-            kernel_config (null: as the kernel's own code found it).
+        rows: row_id, match, launch_mode and cache_state (null: not recorded), co_running (null: nothing),
+            kernel_config (null: as the kernel's own code found it) and ranks (``together``, else: not known to have run
+            together).
         samples: row_id, pass_id, iteration, layer, rank, busy_ns, kernels_digest, clocks (null: not recorded).
     """
 
@@ -135,7 +140,7 @@ def align_work(served: ServedWork, measured: MeasuredWork, choice: Choice) -> Al
         measured: the right side.
         choice: which rows to take where several match.
     """
-    pairs, codes = _choose(served.rows, measured.rows, choice)
+    pairs, codes = _choose(served.rows, measured.rows, choice, served.num_ranks)
     invocations = served.rows.select(_INVOCATION).unique().sort(_INVOCATION).with_row_index("invocation")
     rows = (
         served.rows.join(invocations, on=_INVOCATION, maintain_order="left")
@@ -173,7 +178,14 @@ def align_work(served: ServedWork, measured: MeasuredWork, choice: Choice) -> Al
     )
 
 
-def _choose(served: pl.DataFrame, rows: pl.DataFrame, choice: Choice) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _as_served(ranks: pl.Expr, num_ranks: int) -> pl.Expr:
+    """Whether ranks ran as in serving: together where there are several."""
+    return ranks.eq_missing(TOGETHER) if num_ranks > 1 else ranks.ne_missing(TOGETHER)
+
+
+def _choose(
+    served: pl.DataFrame, rows: pl.DataFrame, choice: Choice, num_ranks: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rank rows with one fitting profile row, and the reason code of those with none or several."""
     candidates = served.filter(pl.col("match").is_not_null()).select(*_RANK_ROW, "match", "launch_mode")
     found = candidates.join(rows.rename({"launch_mode": "row_launch_mode"}), on="match", how="inner")
@@ -183,8 +195,8 @@ def _choose(served: pl.DataFrame, rows: pl.DataFrame, choice: Choice) -> tuple[p
         found = found.filter(pl.col(name).eq_missing(pl.lit(value, dtype=pl.String)))
     if choice.cache_state is not None:
         found = found.filter(pl.col("cache_state") == choice.cache_state)
-    known = pl.col("row_launch_mode").is_not_null()
-    found = found.filter(known | ~known.any().over(_RANK_ROW))
+    for better in (_as_served(pl.col("ranks"), num_ranks), pl.col("row_launch_mode").is_not_null()):
+        found = found.filter(better | ~better.any().over(_RANK_ROW))
     counted = found.group_by(_RANK_ROW).agg(
         pl.len().alias("num"), pl.col("row_id").first(), pl.col("row_launch_mode").first()
     )

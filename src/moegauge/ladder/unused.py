@@ -38,7 +38,7 @@ def unused_rows(
         .then(pl.lit("OTHER_ROW_CHOSEN"))
         .otherwise(pl.lit("INPUT_NOT_SERVED"))
     )
-    condition = ["launch_mode", "cache_state", "co_running", "kernel_config"]
+    condition = ["launch_mode", "cache_state", "co_running", "kernel_config", "ranks"]
     means = samples.group_by("row_id", *_INVOCATION, "rank").agg(pl.col("busy_ns").mean().round().cast(pl.Int64))
     units = (
         rest.with_columns(why=why)

@@ -53,6 +53,7 @@ CONDITIONS: dict[str, str] = {
     "cuda_runtime": "version of the CUDA runtime",
     "cupti": "version of CUPTI",
     "threads": "threads of a host operation",
+    "ranks": "whether the ranks of an invocation ran together, or one of them alone",
 }
 """Conditions compared between the sides. They never select rows; they qualify the verdict."""
 
@@ -73,5 +74,8 @@ LIMITS: dict[str, str] = {
     "weights": "where the expert weights came from",
 }
 """Facts of the isolated side that limit what *exact* means; a difference here is labelled, not judged."""
+
+TOGETHER, ALONE = "together", "alone"
+"""Values of the condition ``ranks``: all ranks with work in an invocation started it together, or one without them."""
 
 Facts = dict[str, Fact]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 import pynvml
 import torch
 
@@ -48,6 +51,18 @@ def model_name() -> str:
 def last_level_cache_bytes() -> int:
     """Size of the L2 cache of the current device."""
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+
+
+@contextmanager
+def idle_around(step: AbstractContextManager[None]) -> Iterator[None]:
+    """A step that ranks take together, begun and ended on an idle device; with a nullcontext nothing is held up."""
+    if isinstance(step, nullcontext):
+        yield
+        return
+    torch.cuda.synchronize()
+    with step:
+        yield
+        torch.cuda.synchronize()
 
 
 class CacheFlush:

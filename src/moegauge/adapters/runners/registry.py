@@ -20,6 +20,9 @@ RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
 }
 """name -> (kernel kind, backend, module, class, whether every layer has its own weights by default)."""
 
+ON_GPU = frozenset({"vllm_triton_moe"})
+"""Runners whose device is a GPU; that of the others is the host processor."""
+
 
 def runner_identity(name: str) -> tuple[str, str]:
     """(kernel kind, backend) of a runner.

@@ -11,6 +11,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,12 +20,15 @@ from torch.nn import functional
 
 from moegauge import errors
 from moegauge.adapters.devices.cpu import CacheFlush, last_level_cache_bytes, memory_bytes, model_name
+from moegauge.adapters.devices.places import numbers_text
 from moegauge.adapters.runners.work import (
     Checked,
     ClockTimes,
     ModelSpec,
     RunCondition,
+    Together,
     Work,
+    alone,
     bytes_between_uses,
     check_cache_claim,
     check_served_order,
@@ -253,30 +257,34 @@ class TorchMoeRunner:
         return None
 
     def surroundings(self) -> dict[str, str]:
-        """Load and threads; clocks are not readable here and therefore absent."""
-        return {"load_average": f"{os.getloadavg()[0]:.2f}", "threads": str(torch.get_num_threads())}
+        """Load, threads and the cores they may use; clocks are not readable here and therefore absent."""
+        found = {"load_average": f"{os.getloadavg()[0]:.2f}", "threads": str(torch.get_num_threads())}
+        return found | ({"cores": numbers_text(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else {})
 
     def check(self, work: Work, *, draw: int = 0) -> Checked:
         """Compare one call with float64."""
         given = self.weights.inputs(work, draw)
         return check_output(self._call(work, given)(), given, self.weights, work, draw)
 
-    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ClockTimes:
-        """Time each work once."""
-        calls = (self._call(work, self.weights.inputs(work)) for work in works)
-        return ClockTimes(tuple(self._timed(call, condition.cache_state) for call in calls), device=0)
+    def run_pass(self, works: Sequence[Work], condition: RunCondition, together: Together = alone) -> ClockTimes:
+        """Time each work once; ranks meet before and after each call."""
+        calls = ((work, self._call(work, self.weights.inputs(work))) for work in works)
+        ns = tuple(self._timed(call, condition.cache_state, together(work)) for work, call in calls)
+        return ClockTimes(ns, device=0)
 
     def _call(self, work: Work, given: Inputs) -> Callable[[], torch.Tensor]:
         w13, w2 = self.weights.of_layer(work.layer)
         local = local_ids(given.topk_ids, work)
         return lambda: moe_forward(given.hidden_states, w13, w2, local, given.topk_weights)
 
-    def _timed(self, call: Callable[[], torch.Tensor], cache_state: str) -> int:
+    def _timed(self, call: Callable[[], torch.Tensor], cache_state: str, step: AbstractContextManager[None]) -> int:
         if cache_state == "warm":
             call()
         elif cache_state == "cold":
             self._flush = self._flush or CacheFlush()
             self._flush()
-        begin = time.perf_counter_ns()
-        call()
-        return time.perf_counter_ns() - begin
+        with step:
+            begin = time.perf_counter_ns()
+            call()
+            end = time.perf_counter_ns()
+        return end - begin

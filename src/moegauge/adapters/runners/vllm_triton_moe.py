@@ -6,11 +6,10 @@ instrument as serving; device events around the pass are recorded beside them as
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import pynvml
@@ -32,18 +31,20 @@ from moegauge import errors
 from moegauge.adapters.devices import cuda
 from moegauge.adapters.runners.dense_mlp import DenseMlp
 from moegauge.adapters.runners.kernel_config import KernelConfig, given_config
+from moegauge.adapters.runners.profiled_pass import profiled
 from moegauge.adapters.runners.torch_moe import Inputs, MoeWeights, check_output
 from moegauge.adapters.runners.work import (
     Checked,
     ModelSpec,
     ProfiledTimes,
     RunCondition,
+    Together,
     Work,
+    alone,
     bytes_between_uses,
     check_cache_claim,
     check_served_order,
 )
-from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.evidence.digest import record_digest
 from moegauge.kernels.scopes import ScopeTags
 from moegauge.records.measurement import LaunchMode
@@ -151,43 +152,39 @@ class VllmTritonMoeRunner:
         given = self.weights.inputs(work, draw)
         return check_output(self._call(work, given, poison=True)(), given, self.weights, work, draw)
 
-    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ProfiledTimes:
-        """Run every work once under the profiler."""
+    def run_pass(self, works: Sequence[Work], condition: RunCondition, together: Together = alone) -> ProfiledTimes:
+        """Run every work once under the profiler; ranks meet around each call, or around the graph of an iteration."""
         if condition.launch_mode == LaunchMode.GRAPH:
             graphs = self._captured(works, condition)
-            return self._profiled(lambda: self._replay(graphs), ScopeTags(frozenset({_TAG}), frozenset()))
+            one_of = {work.iteration: work for work in works}
+            replay = lambda: self._replay(graphs, lambda iteration: together(one_of[iteration]))  # noqa: E731
+            return profiled(replay, ScopeTags(frozenset({_TAG}), frozenset()))
         calls = self._ready(works, condition)
-        body = lambda: self._eager(works, calls, condition)  # noqa: E731
-        return self._profiled(body, ScopeTags(frozenset(), frozenset({_TAG})))
-
-    def _profiled(self, body: Callable[[], None], tags: ScopeTags) -> ProfiledTimes:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            begin.record()
-            body()
-            end.record()
-            torch.cuda.synchronize()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            data = path.read_bytes()
-        return ProfiledTimes(parse_kineto(data, source="profiled pass"), tags, round(begin.elapsed_time(end) * 1e6))
+        body = lambda: self._eager(works, calls, condition, together)  # noqa: E731
+        return profiled(body, ScopeTags(frozenset(), frozenset({_TAG})))
 
     def _eager(
-        self, works: Sequence[Work], calls: Sequence[Callable[[], torch.Tensor]], condition: RunCondition
+        self,
+        works: Sequence[Work],
+        calls: Sequence[Callable[[], torch.Tensor]],
+        condition: RunCondition,
+        together: Together,
     ) -> None:
         for work, call in zip(works, calls, strict=True):
             if condition.cache_state == "cold" and self._flush is not None:
                 self._flush()
             elif condition.cache_state == "warm":
                 call()
-            with record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
+            with cuda.idle_around(together(work)), record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
                 call()
 
-    def _replay(self, graphs: Sequence[tuple[int, torch.cuda.CUDAGraph]]) -> None:
+    def _replay(
+        self,
+        graphs: Sequence[tuple[int, torch.cuda.CUDAGraph]],
+        step_of: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
         for iteration, graph in graphs:
-            with record_function(f"{_TAG} I{iteration}"):
+            with cuda.idle_around(step_of(iteration)), record_function(f"{_TAG} I{iteration}"):
                 graph.replay()
 
     def _ready(self, works: Sequence[Work], condition: RunCondition) -> list[Callable[[], torch.Tensor]]:
@@ -219,7 +216,7 @@ class VllmTritonMoeRunner:
                         if work.iteration == iteration:
                             call()
                 graphs.append((iteration, graph))
-            self._replay(graphs)
+            self._replay(graphs, lambda _: nullcontext())
             torch.cuda.synchronize()
             _keep(self._graphs, key, graphs)
         return self._graphs[key]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +44,16 @@ class Work:
     topk_ids: NDArray[np.int32]
     topk_weights: NDArray[np.float32] | None
     expert_map: NDArray[np.int32] | None
+
+
+Together = Callable[[Work], AbstractContextManager[None]]
+"""Entered right before a work is timed and left right after. Of ranks that run together, none goes on before all are
+there: neither into the timed part, nor out of it."""
+
+
+def alone(_: Work) -> AbstractContextManager[None]:
+    """A rank that waits for no other."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,5 +218,12 @@ class Runner(Protocol):
                 call has seen before, so that a remembered output cannot pass.
         """
 
-    def run_pass(self, works: Sequence[Work], condition: RunCondition) -> ClockTimes | ProfiledTimes:
-        """Run every work once, in order, and return the times."""
+    def run_pass(
+        self, works: Sequence[Work], condition: RunCondition, together: Together = alone
+    ) -> ClockTimes | ProfiledTimes:
+        """Run every work once, in order, and return the times.
+
+        Args:
+            works: what to run. condition: how. together: entered around each timed call, with its work; where a whole
+                iteration is one call (a graph), with any work of it.
+        """

@@ -180,6 +180,8 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 def plain(value: Any) -> Any:
     """A configuration as plain JSON values; what JSON lacks becomes its text."""
+    if isinstance(value, dict):
+        value = {name: one for name, one in value.items() if name != "_name_or_path"}  # a place on this machine
     encoded = msgspec.json.encode(value, enc_hook=lambda other: str(other).removeprefix("torch."))
     return msgspec.json.decode(encoded)
 
