@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from cases.literal_bundle import moegauge
+from moegauge.cli.main import run
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 
 
@@ -20,8 +21,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> CaptureFolder:
     workload.write_text("".join(f'{{"prompt_tokens": {n}, "max_tokens": {m}}}\n' for n, m in lines))
     out = folder / "capture"
     limits = ("--engine-argument", "max_num_seqs=4", "--engine-argument", "max_num_batched_tokens=32")
-    made = moegauge("capture", "vllm", "--out", str(out), "--workload", str(workload), *limits)
-    assert made.status == 0, made.err
+    assert run(["capture", "vllm", "--out", str(out), "--workload", str(workload), *limits]) == 0
     return open_capture(out)
 
 
@@ -45,15 +45,19 @@ def test_a_long_prompt_is_seen_in_chunks_and_rows_add_up(captured: CaptureFolder
     assert logical == requests["num_rows"].sum()
 
 
-def test_a_live_capture_is_derived_again_from_its_frames(captured: CaptureFolder) -> None:
-    assert moegauge("verify", str(captured.path)).status == 0
+def test_a_live_capture_is_derived_again_from_its_frames(
+    captured: CaptureFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert moegauge(capsys, "verify", str(captured.path)).status == 0
 
 
-def test_its_invocations_are_measured_and_aligned(captured: CaptureFolder, tmp_path: Path) -> None:
+def test_its_invocations_are_measured_and_aligned(
+    captured: CaptureFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     db = tmp_path / "p.db"
     words = ("--runner", "vllm_cpu_moe", "--launch-mode", "eager", "--cache-state", "served_order", "--passes", "2")
-    assert moegauge("profile", "run", "--capture", str(captured.path), "--db", str(db), *words).status == 0
-    report = moegauge("align", str(captured.path), "--db", str(db), "--out", str(tmp_path / "r"), "--json")
+    assert moegauge(capsys, "profile", "run", "--capture", str(captured.path), "--db", str(db), *words).status == 0
+    report = moegauge(capsys, "align", str(captured.path), "--db", str(db), "--out", str(tmp_path / "r"), "--json")
     assert report.status == 2, "two passes are too few for a verdict"
     rung = report.json["rungs"][1]["capture_wide"]
     assert rung["num_invocations"] == captured.record.coverage.num_rank_invocations
