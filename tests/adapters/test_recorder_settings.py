@@ -158,8 +158,9 @@ def test_the_recorded_environment_has_no_secret_no_host_and_no_place() -> None:
     dropped = {
         "VLLM_API_KEY": "s", "VLLM_HOST_IP": "10.0.0.1", "VLLM_PORT": "1", "VLLM_CACHE_ROOT": "c",
         "CUDA_HOME": "/opt/x", "CUDA_PATH": "x", "TORCH_HOME": "~x/y", "VLLM_HF_TOKEN": "t", "VLLM_S3_SECRET": "s",
-        "NCCL_IF_HOST": "h", "TRITON_CACHE_DIR": "d", "VLLM_SOME": "a/b", "HOME": "h", "PATH": "p", "HF_TOKEN": "t", "USER": "u",
-        "VLLM_PASSWORD": "p", "VLLM_ENDPOINT_URL": "u", "AWS_SECRET_ACCESS_KEY": "k", "vllm_lower": "1",
+        "NCCL_IF_HOST": "h", "TRITON_CACHE_DIR": "d", "VLLM_SOME": "a/b", "HOME": "h", "PATH": "p",
+        "HF_TOKEN": "t", "USER": "u", "VLLM_PASSWORD": "p", "VLLM_ENDPOINT_URL": "u", "AWS_SECRET_ACCESS_KEY": "k",
+        "vllm_lower": "1",
     }  # fmt: skip
     command = [sys.executable, "-c", ENVIRONMENT, json.dumps(kept | dropped)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -152,7 +152,9 @@ def test_engine_processes_with_and_without_the_recorder_generate_the_same_tokens
     _, printed = made
     overhead = printed["overhead"]
     roles = [(run["process"], run["recorder"], run["take"]) for run in overhead["runs"]]
-    assert roles == [(0, False, None), (1, True, None), (2, False, None), (3, True, None), (4, True, "take-0")]
+    with_it = [(1, "paused", None), (1, "recording", None)]
+    again = [(3, "paused", None), (3, "recording", None)]
+    assert roles == [(0, "absent", None), *with_it, (2, "absent", None), *again, (4, "recording", "take-0")]
     assert overhead["outputs_identical"] is True
     assert len({run["outputs_digest"] for run in overhead["runs"]}) == 1
     assert all(run["wall_ns"] > 0 for run in overhead["runs"])
