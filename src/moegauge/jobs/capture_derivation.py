@@ -85,7 +85,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
     if not ranks:
         raise _rank_missing(bundle, missing)
     kind = _kind(kind_name or bundle.meta.kernel_kind, [rank.trace for rank in ranks])
-    layers = _moe_layers(ranks)
+    layers = _moe_layers(bundle, ranks)
     scope = routed_scope(bundle, ranks)
     results = []
     for number, rank in enumerate(ranks):
@@ -170,8 +170,9 @@ def _kind(name: str | None, traces: list[Trace]) -> KernelKind:
     )
 
 
-def _moe_layers(ranks: list[RankSource]) -> Int64Array:
-    layers = np.unique(np.concatenate([rank.routed.layer for rank in ranks]))
+def _moe_layers(bundle: ServingSource, ranks: list[RankSource]) -> Int64Array:
+    named = np.array(bundle.moe_layers, dtype=np.int64)
+    layers = np.unique(np.concatenate([named, *(rank.routed.layer for rank in ranks)]))
     if not len(layers):
         raise errors.Incomplete(
             where=ranks[0].trace.source,

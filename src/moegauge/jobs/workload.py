@@ -103,4 +103,11 @@ def _request(line: bytes, source: random.Random, vocabulary: int, *, where: str)
 
 
 def _tokens(source: random.Random, length: int, vocabulary: int) -> tuple[int, ...]:
+    if vocabulary <= _FIRST_TOKEN:
+        raise errors.MisuseError(
+            where="workload",
+            expected=f"a vocabulary of more than {_FIRST_TOKEN} tokens to draw prompts from",
+            found=str(vocabulary),
+            remedy="Give prompt_token_ids.",
+        )
     return tuple(source.randrange(_FIRST_TOKEN, vocabulary) for _ in range(length))

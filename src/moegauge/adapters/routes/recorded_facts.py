@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from moegauge.adapters.routes.serving import inconsistent
 from moegauge.evidence.frame_log import FrameLog
 from moegauge.evidence.serving_tables import REQUESTS, STEPS
 from moegauge.records.capture import Finding
 from moegauge.records.recording import End, IterationFrame, Problem, RequestPart, Surroundings
 
+_WHOLE = re.compile(r"^[0-9]{1,18}\Z")
 PREFILL = "prefill"
 """Phase: the whole prompt (all of it that was not computed before) in one iteration."""
 CHUNK = "chunk"
@@ -86,7 +89,11 @@ def conditions_of(logs: Mapping[int, FrameLog]) -> dict[str, str]:
 
 def _range(samples: Sequence[Mapping[str, str]], name: str, unit: int = 1) -> str | None:
     """Smallest and largest of a sampled whole number, in units; one number where they are the same."""
-    values = [int(sample[name]) // unit for sample in samples if name in sample]
+    texts = [sample[name] for sample in samples if name in sample]
+    odd = [text for text in texts if not _WHOLE.match(text)]
+    if odd:
+        raise inconsistent(f"surroundings, {name}", "a whole number", repr(odd[0][:60]))
+    values = [int(text) // unit for text in texts]
     if not values:
         return None
     return str(min(values)) if min(values) == max(values) else f"{min(values)}-{max(values)}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from moegauge import errors
 from moegauge.adapters.routes.bundle import OFFICIAL_NAME
+from moegauge.adapters.routes.recorded_checks import check_head, check_iterations, check_model
 from moegauge.adapters.routes.recorded_facts import conditions_of, findings_of, request_rows, step_rows
 from moegauge.adapters.routes.serving import (
     BundleMeta,
@@ -149,7 +150,7 @@ def open_recording(folder: Path) -> Recording:
     first = logs[min(logs)]
     for rank, log in logs.items():
         check_schema(log.head.schema, RecordingSchema, where=str(log.path))
-        _check_head(rank, log, first.head)
+        check_head(rank, log, first.head)
     whole = {rank: [f for f in log.frames if isinstance(f, IterationFrame)] for rank, log in logs.items()}
     common = _common(whole)
     iterations = {rank: tuple(frames[: len(common)]) for rank, frames in whole.items()}
@@ -160,17 +161,20 @@ def open_recording(folder: Path) -> Recording:
             found=", ".join(f"rank {rank}: {len(frames)}" for rank, frames in whole.items()),
             remedy="The engine was stopped before it served anything; record again.",
         )
-    _check_same_iterations(logs, iterations)
+    check_iterations(logs, iterations)
     steps = [_step(frame) for frame in iterations[min(logs)]]
     check_steps(steps, where=str(first.path))
+    shape = model_shape(first.head.config, where=str(first.path))
+    check_model(first, shape)
     official = folder / OFFICIAL_NAME
     return Recording(
         folder=folder,
         meta=_meta(logs, steps),
-        shape=model_shape(first.head.config, where=str(first.path)),
+        shape=shape,
         ranks=tuple(_files(logs.get(rank)) for rank in range(first.head.world_size)),
         official_routes=official if official.is_file() else None,
         findings=findings_of(logs, num_common=len(common)),
+        moe_layers=first.head.layers,
         logs=logs,
         iterations=iterations,
     )
@@ -192,36 +196,10 @@ def frame_arrays(head: Head, frame: IterationFrame, *, where: str) -> tuple[NDAr
     return ids, np.frombuffer(frame.topk_weights, dtype="<f4").reshape(shape)
 
 
-def _check_head(rank: int, log: FrameLog, first: Head) -> None:
-    head = log.head
-    same = ("world_size", "tp_size", "ep_size", "dp_size", "config", "layers", "num_experts", "top_k", "experts_class",
-            "kernel_kind", "numeric_format", "clock", "versions")  # fmt: skip
-    different = [name for name in same if getattr(head, name) != getattr(first, name)]
-    if different:
-        raise inconsistent(str(log.path), "ranks of one engine", f"another {different[0]} than the first rank's")
-    if head.rank != rank or rank >= head.world_size:
-        found = f"rank {head.rank} of {head.world_size}"
-        raise inconsistent(str(log.path), f"the frames of rank {rank}", found)
-    if list(head.layers) != sorted(set(head.layers)) or not head.layers:
-        raise inconsistent(str(log.path), "MoE layers in ascending order, each once", str(head.layers[:20]))
-
-
 def _common(whole: Mapping[int, Sequence[IterationFrame]]) -> list[int]:
     """Numbers of the iterations that every rank has, from the first one on."""
     rows = [[frame.number for frame in frames] for frames in whole.values()]
     return [numbers[0] for numbers in takewhile(lambda each: len(set(each)) == 1, zip(*rows, strict=False))]
-
-
-def _check_same_iterations(logs: Mapping[int, FrameLog], iterations: Mapping[int, Sequence[IterationFrame]]) -> None:
-    first = iterations[min(logs)]
-    for rank, frames in iterations.items():
-        for one, other in zip(first, frames, strict=True):
-            if one.logical_tokens != other.logical_tokens:
-                raise inconsistent(
-                    str(logs[rank].path),
-                    f"{one.logical_tokens} logical tokens in iteration {one.number}, as the first rank has",
-                    str(other.logical_tokens),
-                )
 
 
 def _step(frame: IterationFrame) -> Step:

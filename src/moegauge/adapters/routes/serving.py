@@ -106,6 +106,7 @@ class ServingSource(ABC):
     Attributes:
         source: what kind it is, for capture.json. meta_name: the file that messages about metadata name.
         ranks: where each declared rank's parts lie. findings: what opening it noticed.
+        moe_layers: those that it names; one that no routed row was recorded of is there all the same.
     """
 
     source: ClassVar[str]
@@ -117,6 +118,7 @@ class ServingSource(ABC):
     ranks: tuple[RankFiles, ...]
     official_routes: Path | None
     findings: tuple[Finding, ...] = ()
+    moe_layers: tuple[int, ...] = ()
 
     @property
     def meta_path(self) -> str:

@@ -152,9 +152,9 @@ class Recorder:
 
     def _begin(self, scheduled: Any) -> _Step | None:
         self.step = None
+        known = self.requests.observe(scheduled)
         if not scheduled.total_num_scheduled_tokens:
             return None
-        known = self.requests.observe(scheduled)
         number, self._num_seen = self._num_seen, self._num_seen + 1
         wanted = self.settings.iterations[0] <= number <= self.settings.iterations[1]
         target = self.control.target() if wanted else None

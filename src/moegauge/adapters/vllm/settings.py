@@ -79,13 +79,15 @@ class Control:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = str(folder / CONTROL_NAME)
-        self._stamp: int | None = None
+        self._stamp: tuple[int, int] | None = None
         self._target: Target | None = Target(folder)
 
     def target(self) -> Target | None:
         """Where to record now; None for nothing."""
         try:
-            stamp: int | None = os.stat(self._path).st_mtime_ns
+            found = os.stat(self._path)
+            # Each write is another file: two within one tick of the clock are told apart by its number.
+            stamp: tuple[int, int] | None = (found.st_mtime_ns, found.st_ino)
         except FileNotFoundError:
             stamp = None
         if stamp != self._stamp:
@@ -94,7 +96,7 @@ class Control:
         return self._target
 
     def _read(self) -> Target | None:
-        match = _TAKE.match(Path(self._path).read_text().strip())
+        match = _TAKE.match(Path(self._path).read_text(errors="replace").strip())
         return None if match is None else Target(self.folder / match[1], match[2] is None)
 
 
