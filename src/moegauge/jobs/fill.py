@@ -6,7 +6,7 @@ timing, and again, on hidden states that no call has seen, after each chunk and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from moegauge import __version__, errors
 from moegauge.adapters.profile_db import ProfileDb, now
 from moegauge.adapters.runners.work import RunCondition, Runner
+from moegauge.jobs.failed_rows import FailedRows
 from moegauge.jobs.kernel_failure import KernelFailed, first_failures, kernel_failures
 from moegauge.jobs.pass_facts import PassFacts, cross_check
 from moegauge.jobs.pass_samples import pass_samples
@@ -82,7 +83,8 @@ def fill(
     wanted = [targets_of(group.specs, runner, group.condition) for group in groups]
     have = {} if force else database.num_samples()
     todo = _todo(wanted, have, num_passes)
-    run = _Run(database, source, runner, progress, sum(_num_lacking(have, t, num_passes) for ts in todo for t in ts))
+    lacking = sum(_num_lacking(have, target, num_passes) for targets in todo for target in targets)
+    run = _Run(database, source, runner, progress, FailedRows(database), lacking)
     run.check_first([target for targets in todo for target in targets])
     for number in range(num_passes):
         for targets, group in zip(todo, groups, strict=True):
@@ -91,7 +93,7 @@ def fill(
     every = [target for targets in wanted for target in targets]
     left = missing_targets(database, every, num_passes=num_passes)
     return Filled(
-        len({target.digest for target in every}), run.num_measured, run.num_passes, len(left), tuple(run.failures)
+        len({target.digest for target in every}), run.num_measured, run.num_passes, len(left), tuple(run.failed.texts)
     )
 
 
@@ -118,12 +120,12 @@ class _Run:
     source: InputSource
     runner: Runner
     progress: Progress
+    failed: FailedRows
     num_wanted: int
     num_measured: int = 0
     num_passes: int = 0
     num_checks: int = 0
     ended: bool = False
-    failures: list[tuple[str, str]] = field(default_factory=list)
     measured: dict[str, Target] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
 
@@ -133,7 +135,7 @@ class _Run:
         A row that finds too little memory is left out; after any other failure nothing is measured.
         """
         for target, failed in first_failures(todo, self._check):
-            self._record_failure([target], failed)
+            self.failed.record([target], failed)
             self.left_out.add(target.digest)
             self.ended = failed.status != RowStatus.OUT_OF_MEMORY
 
@@ -156,7 +158,7 @@ class _Run:
                     samples = pass_samples(chunk, times, self.runner)
                     self._check_again(chunk)
             except KernelFailed as failed:
-                self._record_failure(chunk, failed)
+                self.failed.record(chunk, failed)
                 self.ended = True
                 return
             facts.add(before, after, cross_check(times))
@@ -181,18 +183,8 @@ class _Run:
             refuse_changed_ids(zip(works, [target.key.match.input_digest for target in chunk], strict=True))
             refuse_wrong_output(self.runner, works, draw=self.num_checks)
         except errors.Inconsistent as error:
-            self._mark(chunk, RowStatus.WRONG_OUTPUT, str(error))
-            self._mark(self.measured.values(), RowStatus.WRONG_OUTPUT, str(error), also_measured=True)
+            self.failed.record_wrong_output(chunk, self.measured.values(), str(error))
             raise
-
-    def _record_failure(self, targets: Sequence[Target], failed: KernelFailed) -> None:
-        if (failed.status, failed.text) not in self.failures:
-            self.failures.append((failed.status, failed.text))
-        self._mark(targets, failed.status, failed.text)
-
-    def _mark(self, targets: Iterable[Target], status: RowStatus, text: str, *, also_measured: bool = False) -> None:
-        failures = [(target.key, target.spec.label, status, text) for target in targets]
-        self.database.add_failures(failures, also_measured=also_measured)
 
 
 def _chunks(rows: Sequence[Target], at_once: int) -> list[list[Target]]:

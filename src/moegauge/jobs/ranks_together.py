@@ -16,6 +16,7 @@ import msgspec
 from moegauge import errors
 from moegauge.adapters.profile_db import ProfileDb, Sample
 from moegauge.adapters.runners.work import RunCondition
+from moegauge.jobs.failed_rows import FailedRows
 from moegauge.jobs.fill import Filled, Group, pass_record
 from moegauge.jobs.kernel_failure import KernelFailed, first_failures
 from moegauge.jobs.pass_facts import PassFacts
@@ -108,7 +109,7 @@ def fill_together(
     have = {} if force else database.num_samples()
     todo = _todo(groups, have, num_passes)
     lacking = sum(one.num_lacking(have, num_passes) * len(one.targets) for ones in todo for one in ones)
-    run = _Run(database, source, crew, runner, progress, lacking)
+    run = _Run(database, source, crew, runner, progress, FailedRows(database), lacking)
     run.check_first([one for ones in todo for one in ones])
     for number in range(num_passes):
         for ones, group in zip(todo, groups, strict=True):
@@ -117,7 +118,7 @@ def fill_together(
     every = [target for group in groups for one in group.invocations for target in one.targets]
     left = missing_targets(database, every, num_passes=num_passes)
     num_rows = len({target.digest for target in every})
-    return Filled(num_rows, run.num_measured, run.num_passes, len(left), tuple(run.failures))
+    return Filled(num_rows, run.num_measured, run.num_passes, len(left), tuple(run.failed.texts))
 
 
 def _todo(groups: Sequence[TogetherGroup], have: Mapping[str, int], num_passes: int) -> list[list[Invocation]]:
@@ -144,12 +145,12 @@ class _Run:
     crew: RankCrew
     runner: Ready
     progress: Progress
+    failed: FailedRows
     num_wanted: int
     num_measured: int = 0
     num_passes: int = 0
     num_checks: int = 0
     ended: bool = False
-    failures: list[tuple[str, str]] = field(default_factory=list)
     measured: dict[str, Target] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
@@ -166,7 +167,7 @@ class _Run:
             mine = [t for one in self._kept(todo) for t in one.targets if t.spec.rank == rank]
             for target, failed in first_failures(mine, self._check):
                 concerned = [one for one in todo if target.digest in one.digests]
-                self._record_failure([target for one in concerned for target in one.targets], failed)
+                self.failed.record([target for one in concerned for target in one.targets], failed)
                 self.left_out.add(target.digest)
                 self.ended = failed.status != RowStatus.OUT_OF_MEMORY
 
@@ -180,7 +181,7 @@ class _Run:
             try:
                 measured = self._measured(chunk, condition)
             except KernelFailed as failed:
-                self._record_failure([target for one in chunk for target in one.targets], failed)
+                self.failed.record([target for one in chunk for target in one.targets], failed)
                 self.ended = True
                 return
             for rank, (targets, one) in measured.items():
@@ -219,8 +220,7 @@ class _Run:
 
     def _refuse_all(self, targets: Sequence[Target], wrong: WrongOutput) -> NoReturn:
         """Refuse a runner that was right before it was timed, and whatever this run measured on any rank."""
-        self._mark(targets, RowStatus.WRONG_OUTPUT, str(wrong.error))
-        self._mark(self.measured.values(), RowStatus.WRONG_OUTPUT, str(wrong.error), also_measured=True)
+        self.failed.record_wrong_output(targets, self.measured.values(), str(wrong.error))
         raise wrong.error
 
     def _check(self, target: Target) -> None:
@@ -229,15 +229,6 @@ class _Run:
 
     def _kept(self, invocations: Iterable[Invocation]) -> list[Invocation]:
         return [one for one in invocations if not one.digests & self.left_out]
-
-    def _record_failure(self, targets: Sequence[Target], failed: KernelFailed) -> None:
-        if (failed.status, failed.text) not in self.failures:
-            self.failures.append((failed.status, failed.text))
-        self._mark(targets, failed.status, failed.text)
-
-    def _mark(self, targets: Iterable[Target], status: RowStatus, text: str, *, also_measured: bool = False) -> None:
-        failures = [(target.key, target.spec.label, status, text) for target in targets]
-        self.database.add_failures(failures, also_measured=also_measured)
 
 
 def _chunks(invocations: Sequence[Invocation], at_once: int) -> list[list[Invocation]]:
