@@ -10,10 +10,9 @@ import polars as pl
 from moegauge.adapters.routes.recording import OVERHEAD_NAME
 from moegauge.evidence.capture_folder import RAW_NAME, CaptureFolder, open_capture
 from moegauge.evidence.store import read_record
+from moegauge.jobs.ladder_conditions import condition_names
 from moegauge.jobs.rank_condition import served_facts
-from moegauge.kernels.registry import kernel_kind
 from moegauge.records.capture import CaptureRecord
-from moegauge.records.measurement import conditions_on
 from moegauge.records.serving_run import Overhead
 
 
@@ -69,8 +68,7 @@ def _consequences(record: CaptureRecord) -> list[str]:
         empty = coverage.num_rank_invocations_zero_tokens
         num = coverage.num_rank_invocations - empty - coverage.num_rank_invocations_routed
         found.append(f"rungs 1 and 2 for {num} rank invocations: no exact input (invocations.parquet says why)")
-    names = conditions_on(host=kernel_kind(record.kernel.kind).host_operation is not None)
-    unrecorded = [name for name in names if name not in served_facts(record)]
+    unrecorded = [name for name in condition_names(record) if name not in served_facts(record)]
     if unrecorded:
         found.append(f"verification of conditions that were not recorded: {', '.join(unrecorded)}")
     return found

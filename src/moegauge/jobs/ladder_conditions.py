@@ -9,22 +9,23 @@ from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.jobs.rank_condition import served_facts
 from moegauge.kernels.registry import kernel_kind
 from moegauge.ladder.conditions import condition_rows, kernel_config_row
+from moegauge.records.capture import CaptureRecord
 from moegauge.records.comparison import ConditionRow
 from moegauge.records.measurement import Facts, conditions_on
 
 _CONFIG = "kernel_config_digest"
 
 
-def condition_names(capture: CaptureFolder) -> tuple[str, ...]:
+def condition_names(capture: CaptureRecord) -> tuple[str, ...]:
     """Names of the conditions that matter to the capture's kernel."""
-    return conditions_on(host=kernel_kind(capture.record.kernel.kind).host_operation is not None)
+    return conditions_on(host=kernel_kind(capture.kernel.kind).host_operation is not None)
 
 
 def served_conditions(
     capture: CaptureFolder, facts: Sequence[Facts], used: Sequence[ProfileRow]
 ) -> tuple[ConditionRow, ...]:
     """Every condition of serving against the distinct ones of the rows used; the kernel configuration row by row."""
-    rows = condition_rows(condition_names(capture), served_facts(capture.record), facts)
+    rows = condition_rows(condition_names(capture.record), served_facts(capture.record), facts)
     served = _configurations(capture)
     if served is None:
         return rows

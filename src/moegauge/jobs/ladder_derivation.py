@@ -202,7 +202,7 @@ def _rung_inputs(capture: CaptureFolder, aligned: dict[str, _Aligned | Reason]) 
         if isinstance(iteration, Reason) or isinstance(full, Reason):
             return iteration if isinstance(iteration, Reason) else full  # type: ignore[return-value]
         recorded = full.launch_mode_recorded and iteration.launch_mode_recorded
-        conditions = between_rows(condition_names(capture), iteration.facts, full.facts)
+        conditions = between_rows(condition_names(capture.record), iteration.facts, full.facts)
         return RungInput(TwoSides(full.work, iteration.work), conditions, full.label, recorded)
 
     first = against_served(exact)

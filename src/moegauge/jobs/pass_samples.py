@@ -13,7 +13,7 @@ from moegauge.adapters.runners.work import ClockTimes, ProfiledTimes, Runner, Wo
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
 from moegauge.jobs.targets import Target, work_of
 from moegauge.kernels.attribution import Plan
-from moegauge.kernels.registry import KINDS, KernelKind, kernel_kind
+from moegauge.kernels.registry import KernelKind, host_operation, kernel_kind
 from moegauge.records.identity import ModelShape
 from moegauge.records.measurement import LaunchMode
 
@@ -70,7 +70,7 @@ def timed_works(
     """
     if isinstance(times, ClockTimes):
         clocked = {"device": times.device, "foreign_ns": 0, "num_kernels": 1}
-        ran = (_operation(kind),)
+        ran = (host_operation(kind) or kind,)
         return [Timed(clocked | {"busy_ns": ns, "span_ns": ns}, ran) for _, ns in zip(works, times.ns, strict=True)]
     found = _attributed(works, times, kernel_kind(kind), shape)
     rows = {(row["iteration"], row["layer"]): row for row in found.rows.iter_rows(named=True)}
@@ -81,12 +81,6 @@ def timed_works(
         names = found.kernel_names[row["kernels_digest"]]
         timed.append(Timed({name: int(row[name]) for name in _TAKEN}, names))
     return timed
-
-
-def _operation(kind: str) -> str:
-    """Name of what a clock was read around: a registered kind's operation on the host, else the kind itself."""
-    registered = KINDS.get(kind)
-    return kind if registered is None or registered.host_operation is None else registered.host_operation
 
 
 def _attributed(works: Sequence[Work], times: ProfiledTimes, kind: KernelKind, shape: ModelShape) -> AttributedTrace:

@@ -128,6 +128,11 @@ def kernel_kind(name: str) -> KernelKind:
     return KINDS[name]
 
 
+def host_operation(kind: str) -> str | None:
+    """Name of the operation that a registered kind runs on the host; None for device kernels and unregistered kinds."""
+    return KINDS[kind].host_operation if kind in KINDS else None
+
+
 def _role(name: str, stage: str, pattern: str, *, exclusive: bool = True) -> Role:
     return Role(name=name, stage=stage, pattern=re.compile(pattern), exclusive=exclusive)
 

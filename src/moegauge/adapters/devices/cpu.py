@@ -22,6 +22,11 @@ def model_name() -> str:
     return platform.machine()
 
 
+def host_surroundings(*, threads: int) -> dict[str, str]:
+    """Load of the host right now, and the threads that work on it; clocks are not readable and therefore absent."""
+    return {"load_average": f"{os.getloadavg()[0]:.2f}", "threads": str(threads)}
+
+
 def memory_bytes() -> int:
     """Physical memory of the host."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

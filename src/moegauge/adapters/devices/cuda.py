@@ -26,7 +26,7 @@ def surroundings() -> dict[str, str]:
     """Device UUID, clocks, power, temperature and throttle reasons of the current device, as NVML reads them now."""
     pynvml.nvmlInit()
     try:
-        uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+        uuid = device_uuid()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         active = sorted(name for name, bit in _THROTTLE.items() if reasons & bit and name not in _HARMLESS)
@@ -41,6 +41,11 @@ def surroundings() -> dict[str, str]:
         }
     finally:
         pynvml.nvmlShutdown()
+
+
+def device_uuid() -> str:
+    """UUID of the current device, as NVML writes it."""
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def model_name() -> str:

@@ -27,7 +27,6 @@ from moegauge.adapters.routes.serving import (
     check_steps,
     inconsistent,
     model_shape,
-    present,
     routed_table,
 )
 from moegauge.adapters.traces.host_clock import host_clock_trace
@@ -232,4 +231,4 @@ def _meta(logs: Mapping[int, FrameLog], steps: list[Step]) -> BundleMeta:
 
 
 def _files(log: FrameLog | None) -> RankFiles:
-    return RankFiles(None, None) if log is None else RankFiles(present(log.path), present(log.path))
+    return RankFiles(None, None) if log is None else RankFiles(log.path, log.path)

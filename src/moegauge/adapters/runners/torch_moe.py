@@ -19,7 +19,13 @@ import torch
 from torch.nn import functional
 
 from moegauge import errors
-from moegauge.adapters.devices.cpu import CacheFlush, last_level_cache_bytes, memory_bytes, model_name
+from moegauge.adapters.devices.cpu import (
+    CacheFlush,
+    host_surroundings,
+    last_level_cache_bytes,
+    memory_bytes,
+    model_name,
+)
 from moegauge.adapters.devices.places import numbers_text
 from moegauge.adapters.runners.work import (
     Checked,
@@ -258,7 +264,7 @@ class TorchMoeRunner:
 
     def surroundings(self) -> dict[str, str]:
         """Load, threads and the cores they may use; clocks are not readable here and therefore absent."""
-        found = {"load_average": f"{os.getloadavg()[0]:.2f}", "threads": str(torch.get_num_threads())}
+        found = host_surroundings(threads=torch.get_num_threads())
         return found | ({"cores": numbers_text(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else {})
 
     def check(self, work: Work, *, draw: int = 0) -> Checked:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from moegauge.kernels.registry import KINDS
+from moegauge.kernels.registry import host_operation
 from moegauge.kernels.trace import NONE, InvalidOps, Launches, OpKind, Ops, Scopes, Trace
 from moegauge.records.recording import Head, IterationFrame
 
@@ -21,8 +21,7 @@ def host_clock_trace(head: Head, frames: Sequence[IterationFrame], *, source: st
     Args:
         head: of the rank. frames: its iterations. source: for messages.
     """
-    kind = KINDS.get(head.kernel_kind or "")
-    names = [head.experts_class if kind is None or kind.host_operation is None else kind.host_operation]
+    names = [host_operation(head.kernel_kind or "") or head.experts_class]
     calls: list[tuple[int, int]] = []
     scopes: list[tuple[int, int, int]] = []
     for frame in frames:

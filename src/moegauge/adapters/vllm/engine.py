@@ -13,7 +13,7 @@ import torch
 import vllm
 
 from moegauge import __version__, errors
-from moegauge.adapters.devices.cpu import model_name
+from moegauge.adapters.devices import cpu
 from moegauge.records.recording import Head, RecordingSchema, RequestPart
 
 KINDS = {
@@ -99,6 +99,7 @@ def head_of(worker: Any, layers: list[MoeLayer], *, clock: str) -> Head:
     experts = layers[0].experts
     name = type(experts).__name__
     size = parallel.world_size
+    uuid, model = _identity(on_host=clock == "host")
     return Head(
         schema=RecordingSchema.tag(),
         rank=int(worker.rank),
@@ -115,8 +116,8 @@ def head_of(worker: Any, layers: list[MoeLayer], *, clock: str) -> Head:
         numeric_format=str(config.model_config.dtype).removeprefix("torch."),
         expert_map=expert_map(layers),
         clock=clock,
-        device_uuid=_device_uuid() if clock == "device" else None,
-        device_model=torch.cuda.get_device_name() if clock == "device" else model_name(),
+        device_uuid=uuid,
+        device_model=model,
         engine=engine_settings(config),
         versions={"vllm": str(vllm.__version__), "torch": str(torch.__version__)},
         environment=environment(os.environ),
@@ -216,8 +217,13 @@ class Requests:
                 yield RequestPart(request, scheduled[request], computed, self._prompts.get(request), resumed)
 
 
-def _device_uuid() -> str:
-    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+def _identity(*, on_host: bool) -> tuple[str | None, str]:
+    """(UUID, model) of what the worker runs on."""
+    if on_host:
+        return None, cpu.model_name()
+    from moegauge.adapters.devices import cuda  # noqa: PLC0415 - needs a driver library that a host lacks
+
+    return cuda.device_uuid(), cuda.model_name()
 
 
 def _missing(expected: str, found: str) -> errors.Incomplete:

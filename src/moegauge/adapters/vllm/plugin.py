@@ -19,9 +19,6 @@ CAPTURE = "MOEGAUGE_CAPTURE"
 RANDOM_WEIGHTS = "MOEGAUGE_RANDOM_WEIGHTS"
 """Environment variable: seed to draw the weights of a loaded model anew from (moegauge capture vllm sets it)."""
 
-SEEN_WITH = ("0.25.1", "0.32.0")
-"""Versions of vLLM whose workers the recorder has been run in (0.32.0 on the host processor, 0.25.1 on CUDA)."""
-
 
 def register() -> None:
     """Patch the worker class so that a recorder is attached after the model is loaded."""

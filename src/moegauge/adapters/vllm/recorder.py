@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from moegauge.adapters.devices import cpu
 from moegauge.adapters.vllm import engine
 from moegauge.adapters.vllm.buffers import RoutedBuffers, Snapshot
 from moegauge.adapters.vllm.kernel_choice import KernelChoice
@@ -41,7 +41,6 @@ class _Step:
     scheduled: Any
     known: dict[str, tuple[int, bool]]
     executed_rows: int | None = None
-    graph: bool | None = None
     called: set[int] = field(default_factory=set)
     intervals: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -197,15 +196,13 @@ class Recorder:
 
     def _experts(self, index: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         step, take = self.step, self.take
-        recording = step is not None and take is not None
-        if not recording and (self.on_host or not torch.cuda.is_current_stream_capturing()):
+        if step is None or take is None:
+            if not self.on_host and torch.cuda.is_current_stream_capturing():
+                self._guarded(self._before_experts, index, kwargs)
             return original(*args, **kwargs)
         self._guarded(self._before_experts, index, kwargs)
-        scope: Any = nullcontext()
-        if recording and step is not None and take is not None:
-            self._call = index
-            scope = take.profiler.scope(f"moe L{self.layers[index].number} I{step.number}")
-        with scope:
+        self._call = index
+        with take.profiler.scope(f"moe L{self.layers[index].number} I{step.number}"):
             result = original(*args, **kwargs)
         self._call = None
         return result
@@ -278,7 +275,7 @@ def _max_rows(worker: Any) -> int:
 
 def _surroundings(*, on_host: bool) -> dict[str, str]:
     if on_host:
-        return {"load_average": f"{os.getloadavg()[0]:.2f}", "threads": str(torch.get_num_threads())}
+        return cpu.host_surroundings(threads=torch.get_num_threads())
     from moegauge.adapters.devices import cuda  # noqa: PLC0415 - needs a driver library that a host lacks
 
     return cuda.surroundings()

@@ -25,8 +25,6 @@ class TakeWriter:
 
     def __init__(self, folder: Path, head: Head) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.rank = head.rank
         self.num_iterations = 0
         self.num_dropped = 0
         self.failed: str | None = None
@@ -38,7 +36,7 @@ class TakeWriter:
 
     def put(self, frame: Frame) -> None:
         """Hand over a frame that is complete."""
-        self._jobs.put(lambda: frame)
+        self.put_job(lambda: frame)
 
     def put_job(self, job: Job) -> None:
         """Hand over what makes a frame; it is made on the writer's thread."""
