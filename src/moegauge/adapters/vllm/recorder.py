@@ -15,22 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from moegauge.adapters.devices import cpu
 from moegauge.adapters.vllm import engine
-from moegauge.adapters.vllm.buffers import RoutedBuffers, Snapshot
+from moegauge.adapters.vllm.buffers import RoutedBuffers
+from moegauge.adapters.vllm.frames import Iteration
 from moegauge.adapters.vllm.kernel_choice import KernelChoice
 from moegauge.adapters.vllm.profiling import RangeProfiler
-from moegauge.adapters.vllm.settings import NOTHING, Control, Target, settings_of
-from moegauge.adapters.vllm.writer import TakeWriter
-from moegauge.records.recording import IterationFrame, Problem, Surroundings
+from moegauge.adapters.vllm.settings import NOTHING, Control, Target, settings_of, write_status
+from moegauge.adapters.vllm.writer import TakeWriter, WriterThread
+from moegauge.records.recording import ProfiledRange, RecorderStatus, Surroundings
 
 logger = logging.getLogger("vllm.moegauge")
 
 _EVERY_NS = 1_000_000_000
-_SMALL_IDS = 1 << 15
+_CLOSE_S = 30.0
+"""How long the end of a take is waited for where someone asked for it; never while the engine serves."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class _Step:
 
     number: int
     scheduled: Any
-    known: dict[str, tuple[int, bool]]
+    seen: engine.Scheduled
     executed_rows: int | None = None
     called: set[int] = field(default_factory=set)
     intervals: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -83,25 +84,42 @@ class Recorder:
         )
         self.kernel_choice = KernelChoice()
         self.requests = engine.Requests()
+        self.thread = WriterThread()
         self.take: _Take | None = None
         self.step: _Step | None = None
-        self.failed = False
+        self.failed: str | None = None
+        self._failed_target: Target | None = None
+        self._last: TakeWriter | None = None
+        self._captured_rows: int | None = None
         self._num_seen = 0
         self._call: int | None = None
         self._wrap()
+        self._report("idle", None)
         logger.info("moegauge records %d MoE layers of rank %d into %s", len(self.layers), self.head.rank, folder)
 
     def close(self) -> int:
-        """End what is being recorded; returns the iterations of the take. Callable through the engine's RPC."""
+        """End what is being recorded, and wait until it is written; returns the iterations of the take.
+
+        Callable through the engine's RPC. A disk that hangs is waited for no longer than _CLOSE_S.
+        """
+        num = self.take.num_iterations if self.take is not None else 0
+        self._end_take()
+        if self._last is not None and not self._last.ended.wait(_CLOSE_S):
+            logger.error("moegauge: the end of %s is not written yet", self._last.folder)
+        return num
+
+    def _end_take(self) -> None:
         take, self.take = self.take, None
         if take is None:
-            return 0
-        exported = take.profiler.stop(take.num_iterations - 1)
-        if exported is not None:
-            take.writer.put(exported)
+            return
+        self._hand_over_range(take, take.profiler.stop(take.num_iterations - 1))
         self._read_surroundings(take, now=time.monotonic_ns())
-        take.writer.close(recorder_ns=take.recorder_ns)
-        return take.num_iterations
+        take.writer.end(recorder_ns=take.recorder_ns)
+
+    @staticmethod
+    def _hand_over_range(take: _Take, exported: ProfiledRange | None) -> None:
+        if exported is not None:
+            take.writer.put(f"profiled range ({exported.first} to {exported.last})", lambda: exported)
 
     def _wrap(self) -> None:
         for index, layer in enumerate(self.layers):
@@ -116,30 +134,62 @@ class Recorder:
 
     def _shutdown(self, original: Callable[[], Any]) -> Any:
         self._guarded(self.close)
+        self._guarded(self.thread.close, _CLOSE_S)
         return original()
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call something of the recorder; a failure ends the recording and leaves the engine alone."""
-        if self.failed:
-            return None
         try:
             return call(*args)
         except Exception as error:
-            self.failed = True
-            logger.exception("moegauge stops recording rank %d; serving goes on", self.head.rank)
-            take, self.take, self.step = self.take, None, None
-            if take is not None:
-                text = f"{type(error).__name__}: {error}"
-                take.writer.put(Problem(before_iteration=take.num_iterations, what="RECORDER_FAILED", text=text))
+            text = f"{type(error).__name__}: {error}"
+            if text != self.failed:
+                logger.exception("moegauge stops recording rank %d; serving goes on", self.head.rank)
+            self._fail(text)
             return None
+
+    def _fail(self, text: str) -> None:
+        """End the take without an end; nothing is recorded until another one is asked for."""
+        known, self.failed, self._failed_target = self.failed == text, text, self.control.latest
+        take, self.take, self.step = self.take, None, None
+        self.requests = engine.Requests()
+        if take is not None:
+            take.writer.fail(text)
+            take.profiler.abandon()
+        elif not known:
+            self._report("failed", text)
+
+    def _report(self, state: str, problem: str | None, *, take: str | None = None, num: int = 0) -> None:
+        status = RecorderStatus(
+            schema=RecorderStatus.tag(),
+            rank=self.head.rank,
+            state=state,
+            take=take,
+            num_iterations=num,
+            problem=problem,
+        )
+        self.thread.hand_over(functools.partial(_write_status, self.control.folder, status), hurry=True)
+
+    def _told(self, state: str, writer: TakeWriter) -> None:
+        """On the writer's thread: a take began, ended or failed."""
+        status = RecorderStatus(
+            schema=RecorderStatus.tag(),
+            rank=self.head.rank,
+            state=state,
+            take=writer.folder.name if writer.folder != self.control.folder else ".",
+            num_iterations=writer.num_iterations,
+            problem=writer.failed,
+        )
+        _write_status(self.control.folder, status)
 
     def _execute(self, original: Callable[..., Any], scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         entered = time.perf_counter_ns()
+        self.buffers.before_step()
         step = self._guarded(self._begin, scheduled)
         take = self.take
         if step is None or take is None:
             return original(scheduled, *args, **kwargs)
-        scope = take.profiler.scope(f"iteration I{step.number}")
+        scope = take.profiler.scope("iteration", step.number)
         start = time.perf_counter_ns()
         with scope:
             result = original(scheduled, *args, **kwargs)
@@ -151,37 +201,41 @@ class Recorder:
 
     def _begin(self, scheduled: Any) -> _Step | None:
         self.step = None
-        known = self.requests.observe(scheduled)
+        seen = self.requests.observe(scheduled)
         if not scheduled.total_num_scheduled_tokens:
             return None
         number, self._num_seen = self._num_seen, self._num_seen + 1
         wanted = self.settings.iterations[0] <= number <= self.settings.iterations[1]
         target = self.control.target() if wanted else None
+        if self.take is not None and self.take.writer.failed is not None:
+            self._fail(self.take.writer.failed)
         if self.take is not None and self.take.target != target:
-            self.close()
-        if target is None:
+            self._end_take()
+        if target is None or (self.failed is not None and target == self._failed_target):
             return None
         if self.take is None:
             self.take = self._open(target)
         take = self.take
-        exported = take.profiler.before(take.num_iterations) if not self.on_host else None
-        if exported is not None:
-            take.writer.put(exported)
+        if not self.on_host:
+            self._hand_over_range(take, take.profiler.before(take.num_iterations))
         now = time.monotonic_ns()
         if now - take.surroundings_at > _EVERY_NS:
             self._read_surroundings(take, now)
-        self.step = _Step(take.num_iterations, scheduled, known)
+        self.step = _Step(take.num_iterations, scheduled, seen)
         return self.step
 
     def _open(self, target: Target) -> _Take:
-        writer = TakeWriter(target.folder, self.head)
+        self.failed = None
+        self.buffers.reset()
+        self._last = TakeWriter(self.thread, target.folder, self.head, self._told)
         span = self.settings.profile if target.profiled else NOTHING
-        return _Take(target, writer, RangeProfiler(target.folder, self.head.rank, span))
+        return _Take(target, self._last, RangeProfiler(target.folder, self.head.rank, span))
 
     def _read_surroundings(self, take: _Take, now: int) -> None:
         take.surroundings_at = now
-        number, on_host = take.num_iterations, self.on_host
-        take.writer.put_job(lambda: Surroundings(before_iteration=number, facts=_surroundings(on_host=on_host)))
+        number = take.num_iterations
+        uuid = None if self.on_host else self.head.device_uuid
+        take.writer.put("surroundings", lambda: Surroundings(before_iteration=number, facts=_surroundings(uuid)))
 
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.step is not None:
@@ -198,24 +252,32 @@ class Recorder:
         step, take = self.step, self.take
         if step is None or take is None:
             if not self.on_host and torch.cuda.is_current_stream_capturing():
-                self._guarded(self._before_experts, index, kwargs)
+                self._guarded(self._capture, index, kwargs)
             return original(*args, **kwargs)
-        self._guarded(self._before_experts, index, kwargs)
+        self._guarded(self._before_experts, step, index, kwargs)
         self._call = index
-        with take.profiler.scope(f"moe L{self.layers[index].number} I{step.number}"):
+        with take.profiler.scope("moe", step.number, self.layers[index].number):
             result = original(*args, **kwargs)
         self._call = None
         return result
 
-    def _before_experts(self, index: int, kwargs: dict[str, Any]) -> None:
-        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"])
+    def _capture(self, index: int, kwargs: dict[str, Any]) -> None:
+        """Make the copy part of the graph; a graph is for one number of rows, in all its layers."""
+        rows = kwargs["topk_ids"].shape[0]
+        if index and rows != self._captured_rows:
+            raise RuntimeError(f"layers of {self._captured_rows} and of {rows} rows in one graph")
+        self._captured_rows = rows
+        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=rows)
         self.kernel_choice.observe(self.layers[index].experts, kwargs)
-        if self.step is not None:
-            if index in self.step.called:
-                raise RuntimeError(f"layer {self.layers[index].number} called its experts twice in one step")
-            self.step.called.add(index)
-            rows = int(kwargs["topk_ids"].shape[0])
-            self.step.executed_rows = max(self.step.executed_rows or 0, rows)
+
+    def _before_experts(self, step: _Step, index: int, kwargs: dict[str, Any]) -> None:
+        if index in step.called:
+            raise RuntimeError(f"layer {self.layers[index].number} called its experts twice in one step")
+        step.called.add(index)
+        if step.executed_rows is None:
+            step.executed_rows = int(kwargs["topk_ids"].shape[0])
+        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=step.executed_rows)
+        self.kernel_choice.observe(self.layers[index].experts, kwargs)
 
     def timed_call(self, start: int, end: int) -> None:
         """Times of the host operation that ran just now, on the host clock."""
@@ -223,48 +285,36 @@ class Recorder:
             self.step.intervals[self._call] = (start, end)
 
     def _finish(self, take: _Take, step: _Step, start: int, end: int) -> None:
-        rows = step.executed_rows
-        snapshot = self.buffers.take(rows or 0)
-        scheduled = dict(step.scheduled.num_scheduled_tokens)
-        order = [str(request) for request in self.runner.input_batch.req_ids]
-        parts = tuple(self.requests.parts(order, scheduled, step.known))
-        complete = sum(part.num_tokens for part in parts) == step.scheduled.total_num_scheduled_tokens
-        drafts = sum(len(tokens) for tokens in step.scheduled.scheduled_spec_decode_tokens.values())
-        called = len(step.called)
-        mode = "eager" if called == len(self.layers) else "graph" if called == 0 else "mixed"
-        timed = tuple(sorted(step.intervals))
-        make = functools.partial(
-            _frame,
-            snapshot,
-            narrow=self.head.num_experts < _SMALL_IDS,
-            fields={
-                "number": step.number,
-                "logical_tokens": int(step.scheduled.total_num_scheduled_tokens),
-                "executed_rows": rows,
-                "launch_mode": mode,
-                "requests": parts if complete else (),
-                "num_draft_tokens": drafts,
-                "start_ns": start,
-                "end_ns": end,
-                "intervals_ns": tuple(step.intervals[index] for index in timed) if self.on_host else None,
-                "timed_layers": timed,
-                "kernel_config": None if rows is None else self.kernel_choice.digest(rows),
-            },
+        rows, called, scheduled, head = step.executed_rows, len(step.called), step.scheduled, self.head
+        snapshot = self.buffers.take(rows or 0, wanted=bool(rows) and take.writer.has_room())
+        iteration = Iteration(
+            number=step.number,
+            logical_tokens=int(scheduled.total_num_scheduled_tokens),
+            executed_rows=rows,
+            launch_mode="eager" if called == len(self.layers) else "graph" if called == 0 else "mixed",
+            order=list(self.runner.input_batch.req_ids),
+            scheduled=dict(scheduled.num_scheduled_tokens),
+            prompts=self.requests.prompts(),
+            seen=step.seen,
+            num_draft_tokens=sum(len(tokens) for tokens in scheduled.scheduled_spec_decode_tokens.values()),
+            start_ns=start,
+            end_ns=end,
+            intervals=step.intervals,
+            on_host=self.on_host,
+            kernel_config=None if rows is None else self.kernel_choice.digest(rows),
+            num_layers=len(self.layers),
+            top_k=head.top_k,
+            num_experts=head.num_experts,
         )
-        take.writer.put_iteration(make)
+        take.writer.put_iteration(step.number, iteration.frame, snapshot, rows=bool(rows))
         take.num_iterations += 1
 
 
-def _frame(snapshot: Snapshot, *, narrow: bool, fields: dict[str, Any]) -> IterationFrame:
-    ids, weights = snapshot.arrays()
-    frame = IterationFrame(
-        ids_type="int16" if narrow else "int32",
-        topk_ids=ids.astype("<i2" if narrow else "<i4").tobytes(),
-        topk_weights=np.ascontiguousarray(weights, dtype="<f4").tobytes(),
-        **fields,
-    )
-    snapshot.release()
-    return frame
+def _write_status(folder: Path, status: RecorderStatus) -> None:
+    try:
+        write_status(folder, status)
+    except OSError:
+        logger.exception("moegauge cannot write its status into %s", folder)
 
 
 def _max_rows(worker: Any) -> int:
@@ -273,12 +323,12 @@ def _max_rows(worker: Any) -> int:
     return max([int(config.scheduler_config.max_num_batched_tokens), *(int(size) for size in sizes)])
 
 
-def _surroundings(*, on_host: bool) -> dict[str, str]:
-    if on_host:
+def _surroundings(uuid: str | None) -> dict[str, str]:
+    if uuid is None:
         return cpu.host_surroundings(threads=torch.get_num_threads())
     from moegauge.adapters.devices import cuda  # noqa: PLC0415 - needs a driver library that a host lacks
 
-    return cuda.surroundings()
+    return cuda.surroundings(uuid)
 
 
 def _time_host_calls(recorder: Recorder) -> None:
