@@ -11,19 +11,18 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from moegauge.adapters.devices import cpu
 from moegauge.adapters.vllm import engine
 from moegauge.adapters.vllm.buffers import RoutedBuffers
 from moegauge.adapters.vllm.frames import Iteration
 from moegauge.adapters.vllm.kernel_choice import KernelChoice
 from moegauge.adapters.vllm.profiling import RangeProfiler
-from moegauge.adapters.vllm.settings import NOTHING, Control, Target, settings_of, write_status
+from moegauge.adapters.vllm.settings import NOTHING, Control, Target, settings_of
+from moegauge.adapters.vllm.take import Step, Take, max_rows, read_surroundings, say_status, time_host_calls
 from moegauge.adapters.vllm.writer import TakeWriter, WriterThread
 from moegauge.records.recording import ProfiledRange, RecorderStatus, Surroundings
 
@@ -32,30 +31,6 @@ logger = logging.getLogger("vllm.moegauge")
 _EVERY_NS = 1_000_000_000
 _CLOSE_S = 30.0
 """How long the end of a take is waited for where someone asked for it; never while the engine serves."""
-
-
-@dataclass
-class _Step:
-    """What one engine step has shown so far."""
-
-    number: int
-    scheduled: Any
-    seen: engine.Scheduled
-    executed_rows: int | None = None
-    called: set[int] = field(default_factory=set)
-    intervals: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass
-class _Take:
-    """A recording that is under way."""
-
-    target: Target
-    writer: TakeWriter
-    profiler: RangeProfiler
-    num_iterations: int = 0
-    recorder_ns: int = 0
-    surroundings_at: int = 0
 
 
 class Recorder:
@@ -80,13 +55,13 @@ class Recorder:
         self.on_host = self.device.type == "cpu"
         self.head = engine.head_of(worker, self.layers, clock="host" if self.on_host else "device")
         self.buffers = RoutedBuffers(
-            layers=len(self.layers), max_rows=_max_rows(worker), top_k=self.head.top_k, device=self.device
+            layers=len(self.layers), max_rows=max_rows(worker), top_k=self.head.top_k, device=self.device
         )
         self.kernel_choice = KernelChoice()
         self.requests = engine.Requests()
         self.thread = WriterThread()
-        self.take: _Take | None = None
-        self.step: _Step | None = None
+        self.take: Take | None = None
+        self.step: Step | None = None
         self.failed: str | None = None
         self._failed_target: Target | None = None
         self._last: TakeWriter | None = None
@@ -120,7 +95,7 @@ class Recorder:
         take.writer.end(recorder_ns=take.recorder_ns)
 
     @staticmethod
-    def _hand_over_range(take: _Take, exported: ProfiledRange | None) -> None:
+    def _hand_over_range(take: Take, exported: ProfiledRange | None) -> None:
         if exported is not None:
             take.writer.put(f"profiled range ({exported.first} to {exported.last})", lambda: exported)
 
@@ -133,7 +108,7 @@ class Recorder:
         if shutdown is not None:
             self.worker.shutdown = functools.partial(self._shutdown, shutdown)
         if self.on_host:
-            _time_host_calls(self)
+            time_host_calls(self.timed_call)
 
     def _shutdown(self, original: Callable[[], Any]) -> Any:
         self._guarded(self.close)
@@ -158,12 +133,25 @@ class Recorder:
         self.requests = engine.Requests()
         if take is not None:
             take.writer.fail(text)
-            take.profiler.abandon()
+            try:
+                take.profiler.abandon()
+            except Exception:
+                logger.exception("moegauge could not end the profiler of rank %d", self.head.rank)
         elif not known:
             self._report("failed", text)
 
-    def _report(self, state: str, problem: str | None, *, take: str | None = None, num: int = 0) -> None:
-        status = RecorderStatus(
+    def _report(self, state: str, problem: str | None) -> None:
+        """What is so outside any take."""
+        status = self._status(state, None, 0, problem)
+        self.thread.hand_over(functools.partial(say_status, self.control.folder, status), hurry=True)
+
+    def _told(self, state: str, writer: TakeWriter) -> None:
+        """On the writer's thread: a take began, ended or failed."""
+        name = writer.folder.name if writer.folder != self.control.folder else "."
+        say_status(self.control.folder, self._status(state, name, writer.num_iterations, writer.failed))
+
+    def _status(self, state: str, take: str | None, num: int, problem: str | None) -> RecorderStatus:
+        return RecorderStatus(
             schema=RecorderStatus.tag(),
             rank=self.head.rank,
             state=state,
@@ -171,23 +159,10 @@ class Recorder:
             num_iterations=num,
             problem=problem,
         )
-        self.thread.hand_over(functools.partial(_write_status, self.control.folder, status), hurry=True)
-
-    def _told(self, state: str, writer: TakeWriter) -> None:
-        """On the writer's thread: a take began, ended or failed."""
-        status = RecorderStatus(
-            schema=RecorderStatus.tag(),
-            rank=self.head.rank,
-            state=state,
-            take=writer.folder.name if writer.folder != self.control.folder else ".",
-            num_iterations=writer.num_iterations,
-            problem=writer.failed,
-        )
-        _write_status(self.control.folder, status)
 
     def _execute(self, original: Callable[..., Any], scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         entered = time.perf_counter_ns()
-        self.buffers.before_step()
+        self._guarded(self.buffers.before_step)
         step = self._guarded(self._begin, scheduled)
         take = self.take
         if step is None or take is None:
@@ -202,7 +177,7 @@ class Recorder:
         take.recorder_ns += start - entered + time.perf_counter_ns() - end
         return result
 
-    def _begin(self, scheduled: Any) -> _Step | None:
+    def _begin(self, scheduled: Any) -> Step | None:
         self.step = None
         seen = self.requests.observe(scheduled)
         if not scheduled.total_num_scheduled_tokens:
@@ -224,30 +199,30 @@ class Recorder:
         now = time.monotonic_ns()
         if now - take.surroundings_at > _EVERY_NS:
             self._read_surroundings(take, now)
-        self.step = _Step(take.num_iterations, scheduled, seen)
+        self.step = Step(take.num_iterations, scheduled, seen)
         return self.step
 
-    def _open(self, target: Target) -> _Take:
+    def _open(self, target: Target) -> Take:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
         self.failed = None
         self.buffers.reset()
         self._last = TakeWriter(self.thread, target.folder, self.head, self._told)
         span = self.settings.profile if target.profiled else NOTHING
-        return _Take(target, self._last, RangeProfiler(target.folder, self.head.rank, span))
+        return Take(target, self._last, RangeProfiler(target.folder, self.head.rank, span))
 
-    def _read_surroundings(self, take: _Take, now: int) -> None:
+    def _read_surroundings(self, take: Take, now: int) -> None:
         take.surroundings_at = now
         number = take.num_iterations
         uuid = None if self.on_host else self.head.device_uuid
-        take.writer.put("surroundings", lambda: Surroundings(before_iteration=number, facts=_surroundings(uuid)))
+        take.writer.put("surroundings", lambda: Surroundings(before_iteration=number, facts=read_surroundings(uuid)))
 
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.step is not None:
             self._guarded(self._see_forward, self.step, args, kwargs)
         return original(*args, **kwargs)
 
-    def _see_forward(self, step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _see_forward(self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = [*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
         tensor = next((one for one in given if one is not None), None)
         if tensor is not None:
@@ -277,7 +252,7 @@ class Recorder:
         self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=rows)
         self.kernel_choice.observe(self.layers[index].experts, kwargs)
 
-    def _before_experts(self, step: _Step, index: int, kwargs: dict[str, Any]) -> None:
+    def _before_experts(self, step: Step, index: int, kwargs: dict[str, Any]) -> None:
         if index in step.called:
             raise RuntimeError(f"layer {self.layers[index].number} called its experts twice in one step")
         step.called.add(index)
@@ -291,7 +266,7 @@ class Recorder:
         if self.step is not None and self._call is not None:
             self.step.intervals[self._call] = (start, end)
 
-    def _finish(self, take: _Take, step: _Step, start: int, end: int) -> None:
+    def _finish(self, take: Take, step: Step, start: int, end: int) -> None:
         rows, called, scheduled, head = step.executed_rows, len(step.called), step.scheduled, self.head
         if rows and called == 0 and rows not in self._captured_rows:
             raise RuntimeError(f"a step of {rows} rows ran in no graph that was captured with as many")
@@ -317,40 +292,3 @@ class Recorder:
         )
         take.writer.put_iteration(step.number, iteration.frame, snapshot, rows=bool(rows))
         take.num_iterations += 1
-
-
-def _write_status(folder: Path, status: RecorderStatus) -> None:
-    try:
-        write_status(folder, status)
-    except OSError:
-        logger.exception("moegauge cannot write its status into %s", folder)
-
-
-def _max_rows(worker: Any) -> int:
-    config = worker.vllm_config
-    sizes = config.compilation_config.cudagraph_capture_sizes or []
-    return max([int(config.scheduler_config.max_num_batched_tokens), *(int(size) for size in sizes)])
-
-
-def _surroundings(uuid: str | None) -> dict[str, str]:
-    if uuid is None:
-        return cpu.host_surroundings(threads=torch.get_num_threads())
-    from moegauge.adapters.devices import cuda  # noqa: PLC0415 - needs a driver library that a host lacks
-
-    return cuda.surroundings(uuid)
-
-
-def _time_host_calls(recorder: Recorder) -> None:
-    """Read the clock around the operation itself, one line inside the experts' call."""
-    from vllm.model_executor.layers.fused_moe.experts import cpu_moe  # noqa: PLC0415 - only on the host
-
-    original = cpu_moe.cpu_fused_moe
-
-    @functools.wraps(original)
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter_ns()
-        result = original(*args, **kwargs)
-        recorder.timed_call(start, time.perf_counter_ns())
-        return result
-
-    cpu_moe.cpu_fused_moe = timed
