@@ -116,6 +116,7 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
             recording.Problem,
             recording.ProfiledRange,
             recording.End,
+            recording.RecorderStatus,
             serving_run.TimedRun,
         )
     ),

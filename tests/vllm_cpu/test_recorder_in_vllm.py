@@ -22,7 +22,7 @@ from vllm._custom_ops import cpu_fused_moe
 
 from cases.literal_bundle import moegauge
 from moegauge.adapters.routes.recording import frame_arrays
-from moegauge.adapters.vllm.settings import write_control
+from moegauge.adapters.vllm.settings import read_statuses, write_control
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.evidence.frame_log import FrameLog, read_frames
 from moegauge.jobs.capture_import import import_serving
@@ -342,6 +342,7 @@ def test_recording_starts_and_stops_while_the_engine_runs(served: Served) -> Non
     serve()
     stop_recording(served.folder)
     serve()
+    served.llm.collective_rpc("moegauge_close")
     for take, numbers in ((first, [0, 1, 2]), (second, [0, 1, 2, 3, 4, 5])):
         log = log_of(take)
         assert [frame.number for frame in iterations(log)] == numbers
@@ -375,13 +376,12 @@ def test_a_recorder_that_fails_leaves_serving_alone_and_marks_the_capture(
     monkeypatch.setattr(part, fails[1], failing)
     found: list[list[int]] = []
     name = start_recording(served.folder).name
-    try:
-        served.take(name, lambda: found.extend(served.generate(PROMPTS, OUTPUTS)))
-        assert served.recorder.failed
-    finally:
-        served.recorder.failed = False
-        served.recorder.requests.__init__()  # type: ignore[misc]
+    served.take(name, lambda: found.extend(served.generate(PROMPTS, OUTPUTS)))
+    assert served.recorder.failed == "OSError: no more of this"
     assert found == unrecorded
+    status = {one.rank: one for one in read_statuses(served.folder)}[0]
+    assert (status.state, status.take, status.problem) == ("failed", name, "OSError: no more of this")
+    assert held_open(served.folder / name) == []
     log = log_of(served.folder / name)
     assert [type(frame) for frame in log.frames][-1] is Problem
     assert not any(isinstance(frame, End) for frame in log.frames)
@@ -393,6 +393,12 @@ def test_a_recorder_that_fails_leaves_serving_alone_and_marks_the_capture(
     }
     verified(capsys, capture.path)
     assert list(served.folder.glob("*.not-recorded.txt")) == []
+
+
+def held_open(folder: Path) -> list[str]:
+    """Files of a folder that this process holds open."""
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    return [str(link.readlink()) for link in links if link.is_symlink() and str(folder) in str(link.readlink())]
 
 
 def test_after_a_failure_another_take_is_whole(served: Served, unrecorded: list[list[int]], tmp_path: Path) -> None:

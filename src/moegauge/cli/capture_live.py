@@ -16,7 +16,7 @@ from moegauge.cli.arguments import Flag, Many, named_values
 from moegauge.cli.console import print_json, progress_bar, stderr, stdout
 from moegauge.jobs.capture_live import LiveCapture, capture_vllm
 from moegauge.jobs.capture_show import show_capture as view_capture
-from moegauge.jobs.recording_control import start_recording, stop_recording
+from moegauge.jobs.recording_control import failures, start_recording, stop_recording
 from moegauge.jobs.workload import Mix
 from moegauge.render.terminal import show_capture
 
@@ -119,12 +119,17 @@ def start_command(recording: Path) -> int:
     Args:
         recording: Folder that MOEGAUGE_CAPTURE names.
     """
+    earlier = failures(recording)
     stdout().print(f"recording into {start_recording(recording)} from the next iteration on")
+    for one in earlier:
+        stdout().print(Text(f"{one}; it tries again with this take"))
     return 0
 
 
 def stop_command(recording: Path) -> int:
     """Let the recorders of a running vLLM stop; they close the take when the next iteration begins.
+
+    Exit status: 0 it stops, 2 it stops and a rank's recorder had failed before.
 
     Args:
         recording: Folder that MOEGAUGE_CAPTURE names.

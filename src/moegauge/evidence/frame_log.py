@@ -34,11 +34,15 @@ class FrameWriter:
 
     def write(self, frame: Frame) -> None:
         """Append one frame; when this returns, the end of this process cannot lose it."""
-        payload = self._encoder.encode(frame)
-        self._write_all(_PREFIX.pack(len(payload), zlib.crc32(payload)) + payload)
+        data = bytearray(_PREFIX.size)
+        self._encoder.encode_into(frame, data, _PREFIX.size)
+        with memoryview(data) as whole:
+            payload = whole[_PREFIX.size :]
+            _PREFIX.pack_into(whole, 0, len(payload), zlib.crc32(payload))
+            self._write_all(whole)
 
-    def _write_all(self, data: bytes) -> None:
-        view = memoryview(data)
+    def _write_all(self, data: memoryview) -> None:
+        view = data
         while view:
             view = view[self._file.write(view) :]
 

@@ -67,7 +67,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     started_at: str
 
 
-class RequestPart(msgspec.Struct, frozen=True, array_like=True):
+class RequestPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request's share of an iteration, in the order of its rows.
 
     Attributes:
@@ -152,6 +152,25 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     num_iterations: int
     num_dropped: int
     recorder_ns: int
+
+
+class RecorderStatus(Record, frozen=True, kw_only=True):
+    """What a rank's recorder last said of itself, beside the control file; written anew at each change.
+
+    Attributes:
+        rank: its own. state: ``idle``, ``recording``, ``ended`` or ``failed``.
+        take: folder of the take that is meant, ``.`` for the recording's own; None where none is.
+        num_iterations: handed to its writer so far. problem: the original error; None where there is none.
+    """
+
+    kind: ClassVar[str] = "recorder-status"
+    version: ClassVar[int] = 1
+
+    rank: int
+    state: str
+    take: str | None
+    num_iterations: int
+    problem: str | None
 
 
 Frame = Head | IterationFrame | Surroundings | Problem | ProfiledRange | End

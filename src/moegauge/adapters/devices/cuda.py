@@ -22,11 +22,15 @@ _THROTTLE = {
 _HARMLESS = frozenset({"gpu_idle"})
 
 
-def surroundings() -> dict[str, str]:
-    """Device UUID, clocks, power, temperature and throttle reasons of the current device, as NVML reads them now."""
+def surroundings(uuid: str | None = None) -> dict[str, str]:
+    """Device UUID, clocks, power, temperature and throttle reasons, as NVML reads them now.
+
+    Args:
+        uuid: of the device; the current one of the calling thread where it is not given.
+    """
     pynvml.nvmlInit()
     try:
-        uuid = device_uuid()
+        uuid = uuid or device_uuid()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         active = sorted(name for name, bit in _THROTTLE.items() if reasons & bit and name not in _HARMLESS)

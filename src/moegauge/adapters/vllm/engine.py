@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -187,34 +187,51 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(encoded)
 
 
+@dataclass(frozen=True)
+class Scheduled:
+    """Requests of a step: tokens of each that were computed before, and those that were preempted before."""
+
+    computed: Mapping[str, int]
+    resumed: frozenset[str]
+
+
 class Requests:
-    """What is known of each request: the length of its prompt, and whether it was preempted before."""
+    """What is known of each request: the length of its prompt."""
 
     def __init__(self) -> None:
         self._prompts: dict[str, int] = {}
 
-    def observe(self, scheduled: Any) -> dict[str, tuple[int, bool]]:
-        """Note new and finished requests; returns (tokens computed before, resumed) of each scheduled one."""
+    def observe(self, scheduled: Any) -> Scheduled:
+        """Note new and finished requests; returns what the scheduler says of those of the step."""
         for request in scheduled.finished_req_ids:
             self._prompts.pop(request, None)
-        found: dict[str, tuple[int, bool]] = {}
+        cached = scheduled.scheduled_cached_reqs
+        computed: dict[str, int] = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         for new in scheduled.scheduled_new_reqs:
             if new.prompt_token_ids is not None:
                 self._prompts[new.req_id] = len(new.prompt_token_ids)
-            found[new.req_id] = (new.num_computed_tokens, False)
-        cached = scheduled.scheduled_cached_reqs
-        for request, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
-            found[request] = (computed, request in cached.resumed_req_ids)
-        return found
+            computed[new.req_id] = new.num_computed_tokens
+        return Scheduled(computed, frozenset(cached.resumed_req_ids))
 
-    def parts(
-        self, order: list[str], scheduled: Mapping[str, int], known: Mapping[str, tuple[int, bool]]
-    ) -> Iterator[RequestPart]:
-        """Each request's share, in row order."""
-        for request in order:
-            if request in scheduled:
-                computed, resumed = known.get(request, (0, False))
-                yield RequestPart(request, scheduled[request], computed, self._prompts.get(request), resumed)
+    def prompts(self) -> dict[str, int]:
+        """Length of each prompt that was seen, now."""
+        return dict(self._prompts)
+
+
+def parts_of(
+    order: Iterable[object], scheduled: Mapping[str, int], seen: Scheduled, prompts: Mapping[str, int]
+) -> Iterator[RequestPart]:
+    """Each request's share, in row order; one that the scheduler said nothing of is left out."""
+    for one in order:
+        request = str(one)
+        if request in scheduled and request in seen.computed:
+            yield RequestPart(
+                request,
+                scheduled[request],
+                seen.computed[request],
+                prompts.get(request),
+                request in seen.resumed,
+            )
 
 
 def _identity(*, on_host: bool) -> tuple[str | None, str]:

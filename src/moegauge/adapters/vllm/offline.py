@@ -76,10 +76,10 @@ class _Planned:
 
 
 def _plan(run: EngineRun) -> list[_Planned]:
-    """Warm-up, then timed runs (paused and recording in turn, where there is a recorder), then takes."""
+    """Warm-up of each kind, then timed runs (paused and recording, each first in every other turn), then takes."""
     kinds = [ABSENT] if run.recording is None else [PAUSED, RECORDING]
-    warm_up = [_Planned(kinds[0], warm_up=True)] * run.num_warm_up
-    timed = [_Planned(kind) for _ in range(run.num_timed) for kind in kinds]
+    warm_up = [_Planned(kind, warm_up=True) for _ in range(run.num_warm_up) for kind in kinds]
+    timed = [_Planned(kind) for turn in range(run.num_timed) for kind in (kinds if turn % 2 == 0 else kinds[::-1])]
     return warm_up + timed + [_Planned(RECORDING, take) for take in run.takes]
 
 

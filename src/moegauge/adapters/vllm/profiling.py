@@ -12,6 +12,8 @@ from moegauge.adapters.traces.slim import write_slim
 from moegauge.adapters.vllm.settings import ITERATIONS_A_TRACE
 from moegauge.records.recording import ProfiledRange
 
+_NO_SCOPE: AbstractContextManager[object] = nullcontext()
+
 
 class RangeProfiler:
     """Profiles iterations first..last of a take, in pieces of ITERATIONS_A_TRACE; only on CUDA.
@@ -30,9 +32,19 @@ class RangeProfiler:
         """Whether device operations are being recorded."""
         return self._profile is not None
 
-    def scope(self, name: str) -> AbstractContextManager[object]:
+    def scope(self, what: str, iteration: int, layer: int | None = None) -> AbstractContextManager[object]:
         """An annotation while the profiler runs, else nothing."""
-        return record_function(name) if self._profile is not None else nullcontext()
+        if self._profile is None:
+            return _NO_SCOPE
+        name = f"{what} I{iteration}" if layer is None else f"{what} L{layer} I{iteration}"
+        annotation: AbstractContextManager[object] = record_function(name)
+        return annotation
+
+    def abandon(self) -> None:
+        """End the running piece without an export: what failed has no use for it."""
+        running, self._profile = self._profile, None
+        if running is not None:
+            running.__exit__(None, None, None)
 
     def before(self, iteration: int) -> ProfiledRange | None:
         """Start, or end a full piece, before an iteration; returns the piece that was exported."""

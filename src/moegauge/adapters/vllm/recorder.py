@@ -11,50 +11,26 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from moegauge.adapters.devices import cpu
 from moegauge.adapters.vllm import engine
-from moegauge.adapters.vllm.buffers import RoutedBuffers, Snapshot
+from moegauge.adapters.vllm.buffers import RoutedBuffers
+from moegauge.adapters.vllm.frames import Iteration
 from moegauge.adapters.vllm.kernel_choice import KernelChoice
 from moegauge.adapters.vllm.profiling import RangeProfiler
 from moegauge.adapters.vllm.settings import NOTHING, Control, Target, settings_of
-from moegauge.adapters.vllm.writer import TakeWriter
-from moegauge.records.recording import IterationFrame, Problem, Surroundings
+from moegauge.adapters.vllm.take import Step, Take, max_rows, read_surroundings, say_status, time_host_calls
+from moegauge.adapters.vllm.writer import TakeWriter, WriterThread
+from moegauge.records.recording import ProfiledRange, RecorderStatus, Surroundings
 
 logger = logging.getLogger("vllm.moegauge")
 
 _EVERY_NS = 1_000_000_000
-_SMALL_IDS = 1 << 15
-
-
-@dataclass
-class _Step:
-    """What one engine step has shown so far."""
-
-    number: int
-    scheduled: Any
-    known: dict[str, tuple[int, bool]]
-    executed_rows: int | None = None
-    called: set[int] = field(default_factory=set)
-    intervals: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass
-class _Take:
-    """A recording that is under way."""
-
-    target: Target
-    writer: TakeWriter
-    profiler: RangeProfiler
-    num_iterations: int = 0
-    recorder_ns: int = 0
-    surroundings_at: int = 0
+_CLOSE_S = 30.0
+"""How long the end of a take is waited for where someone asked for it; never while the engine serves."""
 
 
 class Recorder:
@@ -79,29 +55,49 @@ class Recorder:
         self.on_host = self.device.type == "cpu"
         self.head = engine.head_of(worker, self.layers, clock="host" if self.on_host else "device")
         self.buffers = RoutedBuffers(
-            layers=len(self.layers), max_rows=_max_rows(worker), top_k=self.head.top_k, device=self.device
+            layers=len(self.layers), max_rows=max_rows(worker), top_k=self.head.top_k, device=self.device
         )
         self.kernel_choice = KernelChoice()
         self.requests = engine.Requests()
-        self.take: _Take | None = None
-        self.step: _Step | None = None
-        self.failed = False
+        self.thread = WriterThread()
+        self.take: Take | None = None
+        self.step: Step | None = None
+        self.failed: str | None = None
+        self._failed_target: Target | None = None
+        self._last: TakeWriter | None = None
+        self._captured_rows: set[int] = set()
+        self._capturing: int | None = None
+        self._unusable: str | None = None
         self._num_seen = 0
         self._call: int | None = None
         self._wrap()
+        (folder / f"rank{self.head.rank}.not-recorded.txt").unlink(missing_ok=True)  # of an engine before
+        self._report("idle", None)
         logger.info("moegauge records %d MoE layers of rank %d into %s", len(self.layers), self.head.rank, folder)
 
     def close(self) -> int:
-        """End what is being recorded; returns the iterations of the take. Callable through the engine's RPC."""
+        """End what is being recorded, and wait until it is written; returns the iterations of the take.
+
+        Callable through the engine's RPC. A disk that hangs is waited for no longer than _CLOSE_S.
+        """
+        num = self.take.num_iterations if self.take is not None else 0
+        self._end_take()
+        if self._last is not None and not self._last.ended.wait(_CLOSE_S):
+            logger.error("moegauge: the end of %s is not written yet", self._last.folder)
+        return num
+
+    def _end_take(self) -> None:
         take, self.take = self.take, None
         if take is None:
-            return 0
-        exported = take.profiler.stop(take.num_iterations - 1)
-        if exported is not None:
-            take.writer.put(exported)
+            return
+        self._hand_over_range(take, take.profiler.stop(take.num_iterations - 1))
         self._read_surroundings(take, now=time.monotonic_ns())
-        take.writer.close(recorder_ns=take.recorder_ns)
-        return take.num_iterations
+        take.writer.end(recorder_ns=take.recorder_ns)
+
+    @staticmethod
+    def _hand_over_range(take: Take, exported: ProfiledRange | None) -> None:
+        if exported is not None:
+            take.writer.put(f"profiled range ({exported.first} to {exported.last})", lambda: exported)
 
     def _wrap(self) -> None:
         for index, layer in enumerate(self.layers):
@@ -112,34 +108,66 @@ class Recorder:
         if shutdown is not None:
             self.worker.shutdown = functools.partial(self._shutdown, shutdown)
         if self.on_host:
-            _time_host_calls(self)
+            time_host_calls(self.timed_call)
 
     def _shutdown(self, original: Callable[[], Any]) -> Any:
         self._guarded(self.close)
+        self._guarded(self.thread.close, _CLOSE_S)
         return original()
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call something of the recorder; a failure ends the recording and leaves the engine alone."""
-        if self.failed:
-            return None
         try:
             return call(*args)
         except Exception as error:
-            self.failed = True
-            logger.exception("moegauge stops recording rank %d; serving goes on", self.head.rank)
-            take, self.take, self.step = self.take, None, None
-            if take is not None:
-                text = f"{type(error).__name__}: {error}"
-                take.writer.put(Problem(before_iteration=take.num_iterations, what="RECORDER_FAILED", text=text))
+            text = f"{type(error).__name__}: {error}"
+            if text != self.failed:
+                logger.exception("moegauge stops recording rank %d; serving goes on", self.head.rank)
+            self._fail(text)
             return None
+
+    def _fail(self, text: str) -> None:
+        """End the take without an end; nothing is recorded until another one is asked for."""
+        known, self.failed, self._failed_target = self.failed == text, text, self.control.latest
+        take, self.take, self.step = self.take, None, None
+        self.requests = engine.Requests()
+        if take is not None:
+            take.writer.fail(text)
+            try:
+                take.profiler.abandon()
+            except Exception:
+                logger.exception("moegauge could not end the profiler of rank %d", self.head.rank)
+        elif not known:
+            self._report("failed", text)
+
+    def _report(self, state: str, problem: str | None) -> None:
+        """What is so outside any take."""
+        status = self._status(state, None, 0, problem)
+        self.thread.hand_over(functools.partial(say_status, self.control.folder, status), hurry=True)
+
+    def _told(self, state: str, writer: TakeWriter) -> None:
+        """On the writer's thread: a take began, ended or failed."""
+        name = writer.folder.name if writer.folder != self.control.folder else "."
+        say_status(self.control.folder, self._status(state, name, writer.num_iterations, writer.failed))
+
+    def _status(self, state: str, take: str | None, num: int, problem: str | None) -> RecorderStatus:
+        return RecorderStatus(
+            schema=RecorderStatus.tag(),
+            rank=self.head.rank,
+            state=state,
+            take=take,
+            num_iterations=num,
+            problem=problem,
+        )
 
     def _execute(self, original: Callable[..., Any], scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         entered = time.perf_counter_ns()
+        self._guarded(self.buffers.before_step)
         step = self._guarded(self._begin, scheduled)
         take = self.take
         if step is None or take is None:
             return original(scheduled, *args, **kwargs)
-        scope = take.profiler.scope(f"iteration I{step.number}")
+        scope = take.profiler.scope("iteration", step.number)
         start = time.perf_counter_ns()
         with scope:
             result = original(scheduled, *args, **kwargs)
@@ -149,46 +177,52 @@ class Recorder:
         take.recorder_ns += start - entered + time.perf_counter_ns() - end
         return result
 
-    def _begin(self, scheduled: Any) -> _Step | None:
+    def _begin(self, scheduled: Any) -> Step | None:
         self.step = None
-        known = self.requests.observe(scheduled)
+        seen = self.requests.observe(scheduled)
         if not scheduled.total_num_scheduled_tokens:
             return None
         number, self._num_seen = self._num_seen, self._num_seen + 1
         wanted = self.settings.iterations[0] <= number <= self.settings.iterations[1]
         target = self.control.target() if wanted else None
+        if self.take is not None and self.take.writer.failed is not None:
+            self._fail(self.take.writer.failed)
         if self.take is not None and self.take.target != target:
-            self.close()
-        if target is None:
+            self._end_take()
+        if target is None or (self.failed is not None and target == self._failed_target):
             return None
         if self.take is None:
             self.take = self._open(target)
         take = self.take
-        exported = take.profiler.before(take.num_iterations) if not self.on_host else None
-        if exported is not None:
-            take.writer.put(exported)
+        if not self.on_host:
+            self._hand_over_range(take, take.profiler.before(take.num_iterations))
         now = time.monotonic_ns()
         if now - take.surroundings_at > _EVERY_NS:
             self._read_surroundings(take, now)
-        self.step = _Step(take.num_iterations, scheduled, known)
+        self.step = Step(take.num_iterations, scheduled, seen)
         return self.step
 
-    def _open(self, target: Target) -> _Take:
-        writer = TakeWriter(target.folder, self.head)
+    def _open(self, target: Target) -> Take:
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+        self.failed = None
+        self.buffers.reset()
+        self._last = TakeWriter(self.thread, target.folder, self.head, self._told)
         span = self.settings.profile if target.profiled else NOTHING
-        return _Take(target, writer, RangeProfiler(target.folder, self.head.rank, span))
+        return Take(target, self._last, RangeProfiler(target.folder, self.head.rank, span))
 
-    def _read_surroundings(self, take: _Take, now: int) -> None:
+    def _read_surroundings(self, take: Take, now: int) -> None:
         take.surroundings_at = now
-        number, on_host = take.num_iterations, self.on_host
-        take.writer.put_job(lambda: Surroundings(before_iteration=number, facts=_surroundings(on_host=on_host)))
+        number = take.num_iterations
+        uuid = None if self.on_host else self.head.device_uuid
+        take.writer.put("surroundings", lambda: Surroundings(before_iteration=number, facts=read_surroundings(uuid)))
 
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.step is not None:
             self._guarded(self._see_forward, self.step, args, kwargs)
         return original(*args, **kwargs)
 
-    def _see_forward(self, step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _see_forward(self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = [*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
         tensor = next((one for one in given if one is not None), None)
         if tensor is not None:
@@ -198,100 +232,63 @@ class Recorder:
         step, take = self.step, self.take
         if step is None or take is None:
             if not self.on_host and torch.cuda.is_current_stream_capturing():
-                self._guarded(self._before_experts, index, kwargs)
+                self._guarded(self._capture, index, kwargs)
             return original(*args, **kwargs)
-        self._guarded(self._before_experts, index, kwargs)
+        self._guarded(self._before_experts, step, index, kwargs)
         self._call = index
-        with take.profiler.scope(f"moe L{self.layers[index].number} I{step.number}"):
+        with take.profiler.scope("moe", step.number, self.layers[index].number):
             result = original(*args, **kwargs)
         self._call = None
         return result
 
-    def _before_experts(self, index: int, kwargs: dict[str, Any]) -> None:
-        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"])
+    def _capture(self, index: int, kwargs: dict[str, Any]) -> None:
+        """Make the copy part of the graph; a graph is for one number of rows, in all its layers."""
+        rows = kwargs["topk_ids"].shape[0]
+        if index and rows != self._capturing:
+            self._unusable = f"layers of {self._capturing} and of {rows} rows in one graph"
+            raise RuntimeError(self._unusable)
+        self._capturing = rows
+        self._captured_rows.add(rows)
+        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=rows)
         self.kernel_choice.observe(self.layers[index].experts, kwargs)
-        if self.step is not None:
-            if index in self.step.called:
-                raise RuntimeError(f"layer {self.layers[index].number} called its experts twice in one step")
-            self.step.called.add(index)
-            rows = int(kwargs["topk_ids"].shape[0])
-            self.step.executed_rows = max(self.step.executed_rows or 0, rows)
+
+    def _before_experts(self, step: Step, index: int, kwargs: dict[str, Any]) -> None:
+        if index in step.called:
+            raise RuntimeError(f"layer {self.layers[index].number} called its experts twice in one step")
+        step.called.add(index)
+        if step.executed_rows is None:
+            step.executed_rows = int(kwargs["topk_ids"].shape[0])
+        self.buffers.write(index, kwargs["topk_ids"], kwargs["topk_weights"], of_rows=step.executed_rows)
+        self.kernel_choice.observe(self.layers[index].experts, kwargs)
 
     def timed_call(self, start: int, end: int) -> None:
         """Times of the host operation that ran just now, on the host clock."""
         if self.step is not None and self._call is not None:
             self.step.intervals[self._call] = (start, end)
 
-    def _finish(self, take: _Take, step: _Step, start: int, end: int) -> None:
-        rows = step.executed_rows
-        snapshot = self.buffers.take(rows or 0)
-        scheduled = dict(step.scheduled.num_scheduled_tokens)
-        order = [str(request) for request in self.runner.input_batch.req_ids]
-        parts = tuple(self.requests.parts(order, scheduled, step.known))
-        complete = sum(part.num_tokens for part in parts) == step.scheduled.total_num_scheduled_tokens
-        drafts = sum(len(tokens) for tokens in step.scheduled.scheduled_spec_decode_tokens.values())
-        called = len(step.called)
-        mode = "eager" if called == len(self.layers) else "graph" if called == 0 else "mixed"
-        timed = tuple(sorted(step.intervals))
-        make = functools.partial(
-            _frame,
-            snapshot,
-            narrow=self.head.num_experts < _SMALL_IDS,
-            fields={
-                "number": step.number,
-                "logical_tokens": int(step.scheduled.total_num_scheduled_tokens),
-                "executed_rows": rows,
-                "launch_mode": mode,
-                "requests": parts if complete else (),
-                "num_draft_tokens": drafts,
-                "start_ns": start,
-                "end_ns": end,
-                "intervals_ns": tuple(step.intervals[index] for index in timed) if self.on_host else None,
-                "timed_layers": timed,
-                "kernel_config": None if rows is None else self.kernel_choice.digest(rows),
-            },
+    def _finish(self, take: Take, step: Step, start: int, end: int) -> None:
+        rows, called, scheduled, head = step.executed_rows, len(step.called), step.scheduled, self.head
+        if rows and called == 0 and rows not in self._captured_rows:
+            raise RuntimeError(f"a step of {rows} rows ran in no graph that was captured with as many")
+        snapshot = self.buffers.take(rows or 0, wanted=bool(rows) and take.writer.has_room())
+        iteration = Iteration(
+            number=step.number,
+            logical_tokens=int(scheduled.total_num_scheduled_tokens),
+            executed_rows=rows,
+            launch_mode="eager" if called == len(self.layers) else "graph" if called == 0 else "mixed",
+            order=list(self.runner.input_batch.req_ids),
+            scheduled=dict(scheduled.num_scheduled_tokens),
+            prompts=self.requests.prompts(),
+            seen=step.seen,
+            num_draft_tokens=sum(len(tokens) for tokens in scheduled.scheduled_spec_decode_tokens.values()),
+            start_ns=start,
+            end_ns=end,
+            intervals=step.intervals,
+            on_host=self.on_host,
+            kernel_config=None if rows is None else self.kernel_choice.digest(rows),
+            num_layers=len(self.layers),
+            top_k=head.top_k,
+            num_experts=head.num_experts,
         )
-        take.writer.put_iteration(make)
+        take.writer.put_iteration(step.number, iteration.frame, snapshot, rows=bool(rows))
         take.num_iterations += 1
-
-
-def _frame(snapshot: Snapshot, *, narrow: bool, fields: dict[str, Any]) -> IterationFrame:
-    ids, weights = snapshot.arrays()
-    frame = IterationFrame(
-        ids_type="int16" if narrow else "int32",
-        topk_ids=ids.astype("<i2" if narrow else "<i4").tobytes(),
-        topk_weights=np.ascontiguousarray(weights, dtype="<f4").tobytes(),
-        **fields,
-    )
-    snapshot.release()
-    return frame
-
-
-def _max_rows(worker: Any) -> int:
-    config = worker.vllm_config
-    sizes = config.compilation_config.cudagraph_capture_sizes or []
-    return max([int(config.scheduler_config.max_num_batched_tokens), *(int(size) for size in sizes)])
-
-
-def _surroundings(*, on_host: bool) -> dict[str, str]:
-    if on_host:
-        return cpu.host_surroundings(threads=torch.get_num_threads())
-    from moegauge.adapters.devices import cuda  # noqa: PLC0415 - needs a driver library that a host lacks
-
-    return cuda.surroundings()
-
-
-def _time_host_calls(recorder: Recorder) -> None:
-    """Read the clock around the operation itself, one line inside the experts' call."""
-    from vllm.model_executor.layers.fused_moe.experts import cpu_moe  # noqa: PLC0415 - only on the host
-
-    original = cpu_moe.cpu_fused_moe
-
-    @functools.wraps(original)
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter_ns()
-        result = original(*args, **kwargs)
-        recorder.timed_call(start, time.perf_counter_ns())
-        return result
-
-    cpu_moe.cpu_fused_moe = timed

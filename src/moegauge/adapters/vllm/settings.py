@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moegauge import errors
+from moegauge.evidence.store import read_record
+from moegauge.records.recording import RecorderStatus
+from moegauge.records.schema import canonical_bytes
 
 ITERATIONS = "MOEGAUGE_ITERATIONS"
 """Environment variable: first-last of the engine's iterations to record; all where it is not set."""
@@ -82,6 +85,11 @@ class Control:
         self._stamp: tuple[int, int] | None = None
         self._target: Target | None = Target(folder)
 
+    @property
+    def latest(self) -> Target | None:
+        """What was found when the file was last read."""
+        return self._target
+
     def target(self) -> Target | None:
         """Where to record now; None for nothing."""
         try:
@@ -102,6 +110,25 @@ class Control:
 
 def write_control(folder: Path, text: str) -> None:
     """Tell the recorders of a folder what to do from their next iteration on (see :class:`Control`)."""
-    building = folder / f".{CONTROL_NAME}.new"
-    building.write_text(text + "\n")
-    building.replace(folder / CONTROL_NAME)
+    _exchange(folder, CONTROL_NAME, text.encode() + b"\n")
+
+
+def write_status(folder: Path, status: RecorderStatus) -> None:
+    """Say beside the control file what a rank's recorder does, for whoever tells it what to do."""
+    _exchange(folder, f"rank{status.rank}.status.json", canonical_bytes(status))
+
+
+def read_statuses(folder: Path) -> list[RecorderStatus]:
+    """What the recorders of a folder last said of themselves, by rank.
+
+    Raises:
+        MalformedFile, SchemaMissing, SchemaOlder, SchemaNewer: one is no such file.
+    """
+    found = [read_record(path, RecorderStatus) for path in folder.glob("rank*.status.json")]
+    return sorted(found, key=lambda status: status.rank)
+
+
+def _exchange(folder: Path, name: str, data: bytes) -> None:
+    building = folder / f".{name}.new"
+    building.write_bytes(data)
+    building.replace(folder / name)
