@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moegauge.gate.ports import Words
 from moegauge.records.observation import Mismatch
+
+Words = NDArray[np.unsignedinteger[Any]]
+"""Raw bits in the shape of the boundary: unsigned integers as wide as the number format."""
 
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 """Bits behind the exponent; a word is a sign, an exponent and these."""

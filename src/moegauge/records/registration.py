@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from moegauge.records.counter_rules import CounterProtocol
+from moegauge.records.exactness import Kill
 from moegauge.records.ratio import parse_ratio
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,79}\Z")
@@ -96,6 +97,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         min_wins: blocks whose saving is above 0.
         min_median_saving_ns: median over blocks of the saving per cycle; None where no absolute threshold holds.
         min_median_saving_ratio: median over blocks of saving / incumbent time; None where no relative one holds.
+        launch_mode: ``eager`` (every call of a cycle is launched by the host) or ``graph`` (a cycle is captured once
+            and replayed whole); a graph is a deviation that the registration has to state.
     """
 
     warmup_cycles: int
@@ -104,6 +107,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_wins: int
     min_median_saving_ns: int | None = None
     min_median_saving_ratio: str | None = None
+    launch_mode: Literal["eager", "graph"] = "eager"
 
     def __post_init__(self) -> None:
         for name in ("warmup_cycles", "num_blocks", "cycles_per_arm", "min_wins"):
@@ -114,12 +118,24 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             parse_ratio(self.min_median_saving_ratio)
 
 
+class CoverageBound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that the corpus has to cover: the lane's code counts it over the fixtures, stage 0 holds it here."""
+
+    what: str
+    at_least: int
+
+    def __post_init__(self) -> None:
+        _positive(f"coverage {self.what!r}", self.at_least)
+
+
 class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kernel that is to be replaced. A portfolio has several.
 
     Attributes:
         calls_per_cycle: calls of the arm in one cycle (layers of the model).
         timing: None where the lane claims no time (counters or bits alone).
+        kills: for every wrong candidate of the lane's code, the fixture that tells it from a right one, and the words
+            it does so by. coverage: what the corpus has to cover. Stage 0 fails where either does not hold.
     """
 
     name: str
@@ -130,6 +146,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     corpus: tuple[Family, ...]
     exactness: Exactness
     timing: Timing | None = None
+    kills: tuple[Kill, ...] = ()
+    coverage: tuple[CoverageBound, ...] = ()
 
     def __post_init__(self) -> None:
         _name("subject", self.name)
@@ -140,6 +158,15 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for fixture in self.exactness.repeat_fixtures:
             if fixture.partition("/")[0] not in families:
                 raise ValueError(f"repeat_fixtures: {fixture!r} is of no registered family")
+        for what, names in (
+            ("kills", [one.mutant for one in self.kills]),
+            ("coverage", [one.what for one in self.coverage]),
+        ):
+            if len(set(names)) != len(names):
+                raise ValueError(f"{what}: each once")
+        for kill in self.kills:
+            if kill.boundary not in {one.name for one in self.boundaries}:
+                raise ValueError(f"kills: {kill.boundary!r} is no registered boundary")
 
 
 class Joint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -239,6 +266,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         authorizes: what a pass authorises. does_not_authorize: what it does not.
         disclosures: trials that informed a threshold, and what else a reader should know.
         exclusions: what this lane never touches.
+        deviations: where the lane departs from the protocol of docs/gate.md, one sentence each.
         joint: thresholds over several subjects; None where each stands alone.
     """
 
@@ -257,6 +285,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     does_not_authorize: tuple[str, ...]
     exclusions: tuple[str, ...]
     disclosures: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
     joint: Joint | None = None
 
     def __post_init__(self) -> None:
@@ -270,6 +299,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{text}: empty")
         if self.joint is not None and any(one.timing is None for one in self.subjects):
             raise ValueError("joint: a sum of savings needs timing of every subject")
+        graphs = [one.name for one in self.subjects if one.timing is not None and one.timing.launch_mode == "graph"]
+        if graphs and not self.deviations:
+            raise ValueError(f"deviations: {graphs[0]} replays a graph, which has to be stated here")
 
     def subject(self, name: str) -> Subject:
         """The subject of a name; raises KeyError where there is none."""
