@@ -21,8 +21,8 @@ import msgspec
 from moegauge import errors
 from moegauge.evidence.digest import arrays_digest
 from moegauge.gate.checks import COMPILE
-from moegauge.gate.mutation import check_mutation_adequacy
-from moegauge.gate.ports import Lane
+from moegauge.gate.mutation import Mutant, check_mutation_adequacy
+from moegauge.gate.ports import Inputs, Lane
 from moegauge.jobs.lane_code import entry, put_on_path, source_paths
 from moegauge.records.exactness import MutationResult
 from moegauge.records.lane import CheckResult, FixtureDigests
@@ -115,16 +115,16 @@ def _checks(registration: Registration, root: Path) -> Stage0Answer:
 
 def _mutations(lane: Lane, subject: Subject) -> MutationResult:
     """Every mutant on the fixture that is registered to kill it, where the corpus still has it."""
-    names = set(lane.fixtures(subject.name))
-    killers = {kill.fixture for kill in subject.kills} & names
-    oracle = {name: lane.oracle(subject.name, name) for name in killers}
-    inputs = {name: lane.inputs(subject.name, name) for name in killers}
-    words = {id(inputs[name]): oracle[name] for name in killers}
+    name, there = subject.name, set(lane.fixtures(subject.name))
+
+    def by_fixture(mutant: Mutant[Inputs]) -> Mutant[str]:
+        return Mutant(mutant.name, mutant.breaks, lambda fixture: mutant.run(lane.inputs(name, fixture)))
+
     return check_mutation_adequacy(
-        lane.mutants(subject.name),
+        [by_fixture(mutant) for mutant in lane.mutants(name)],
         subject.kills,
-        fixture=inputs.get,
-        oracle=lambda given: words[id(given)],
+        fixture=lambda fixture: fixture if fixture in there else None,
+        oracle=lambda fixture: lane.oracle(name, fixture),
         dtypes={one.name: one.dtype for one in subject.boundaries},
     )
 
