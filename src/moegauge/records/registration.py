@@ -21,6 +21,13 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}\Z")
 _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 
+NumberFormat = Literal[
+    "bfloat16", "float16", "float32", "float64", "float8_e5m2", "float8_e4m3fn",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+]
+"""Number formats of a boundary, as torch names them."""
+
+
 class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One side: what runs, under which kernel names a profiler shows it, and how often it launches in a cycle.
 
@@ -43,7 +50,7 @@ class Boundary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A tensor at which both arms are compared word by word, with its number format and shape."""
 
     name: str
-    dtype: Literal["bfloat16", "float16", "float32"]
+    dtype: NumberFormat
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
