@@ -103,7 +103,7 @@ def _checks(registration: Registration, root: Path) -> Stage0Answer:
         lane: Lane = entry(registration.code.lane)
         checks += lane.checks()
         for subject in registration.subjects:
-            mutations[subject.name] = _mutations(lane, subject)
+            mutations[subject.name] = mutation_result(lane, subject)
             coverage[subject.name] = dict(lane.coverage(subject.name))
     except Exception as error:
         cause = error.found if isinstance(error, errors.MoegaugeError) else f"{type(error).__name__}: {error}"
@@ -113,7 +113,7 @@ def _checks(registration: Registration, root: Path) -> Stage0Answer:
     )
 
 
-def _mutations(lane: Lane, subject: Subject) -> MutationResult:
+def mutation_result(lane: Lane, subject: Subject) -> MutationResult:
     """Every mutant on the fixture that is registered to kill it, where the corpus still has it."""
     name, there = subject.name, set(lane.fixtures(subject.name))
 
