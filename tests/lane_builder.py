@@ -152,7 +152,19 @@ class LaneBuilder:
             CheckResult(name=name, passed=True, num_cases=2, sentence="held") for name in ("compile", "guards")
         )
         state = SourceState(name="kernel", commit=LATER, changed_paths=("kernel.py",), uncommitted=())
-        return self.make(Stage0Step, **({"sources": (state,), "checks": checks, "device_libraries": (), "coverage": self.no_counts(), "mutations": self.no_mutants()} | values))
+        return self.make(
+            Stage0Step,
+            **(
+                {
+                    "sources": (state,),
+                    "checks": checks,
+                    "device_libraries": (),
+                    "coverage": self.no_counts(),
+                    "mutations": self.no_mutants(),
+                }
+                | values
+            ),
+        )
 
     def no_mutants(self) -> dict[str, MutationResult]:
         why = reason("NO_CHECKS", "There are no mutants.")

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stdout
-from moegauge.jobs import gate_draft, gate_explore, gate_packets, gate_rehearse, gate_run, gate_stage0
+from moegauge.jobs import gate_draft, gate_explore, gate_export, gate_packets, gate_rehearse, gate_run, gate_stage0
 from moegauge.jobs.gate_status import LaneView, lane_view
 from moegauge.jobs.lane_state import OpenLane, open_lane
 from moegauge.jobs.verify_lane import host_state
@@ -227,4 +227,21 @@ def explore(
         print_json(seen)
     else:
         show_exploration(stdout(), seen)
+    return 0
+
+
+@app.command
+def export(lane: Path, *, out: Path, json: Flag = False) -> int:
+    """Write a lane's verdict as an in-toto test-result statement, unsigned.
+
+    Args:
+        lane: Lane folder.
+        out: File to write, outside the lane folder.
+        json: Print the result as JSON.
+    """
+    written = gate_export.export(_open(lane), out)
+    if json:
+        print_json({"statement": str(written)})
+    else:
+        stdout().print(f"wrote {written}", markup=False, soft_wrap=True)
     return 0

@@ -108,9 +108,7 @@ def _checks(registration: Registration, root: Path) -> Stage0Answer:
     except Exception as error:
         cause = error.found if isinstance(error, errors.MoegaugeError) else f"{type(error).__name__}: {error}"
         checks.append(CheckResult(name="lane code", passed=False, num_cases=1, sentence=f"it raised {cause}"))
-    return Stage0Answer(
-        checks=tuple(checks), mutations=mutations, coverage=coverage, device_libraries=_loaded()
-    )
+    return Stage0Answer(checks=tuple(checks), mutations=mutations, coverage=coverage, device_libraries=_loaded())
 
 
 def mutation_result(lane: Lane, subject: Subject) -> MutationResult:

@@ -22,8 +22,20 @@ _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 
 NumberFormat = Literal[
-    "bfloat16", "float16", "float32", "float64", "float8_e5m2", "float8_e4m3fn",
-    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
 ]
 """Number formats of a boundary, as torch names them."""
 

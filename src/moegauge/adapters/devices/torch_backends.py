@@ -169,7 +169,7 @@ class CudaBackend:
         run()
         end.record()
         torch.cuda.synchronize()
-        return round(start.elapsed_time(end) * 1_000_000)  # milliseconds
+        return int(round(start.elapsed_time(end) * 1_000_000))  # milliseconds
 
     def captured(self, run: Run) -> Run:
         """A CUDA graph; the run has gone before on a side stream, as capture asks."""
@@ -183,7 +183,8 @@ class CudaBackend:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()
-        return graph.replay
+        replay: Run = graph.replay
+        return replay
 
     def launched(self, run: Run) -> list[str]:
         """Kernel rows of torch's profiler. A process's first session may record none, so one goes before."""

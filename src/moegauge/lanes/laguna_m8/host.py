@@ -43,7 +43,9 @@ class LagunaM8:
         except errors.DigestMismatch as error:
             yield CheckResult(name=MANIFEST, passed=False, num_cases=len(self.specs), sentence=f"found {error.found}")
         else:
-            yield CheckResult(name=MANIFEST, passed=True, num_cases=len(self.specs), sentence="every word as registered")
+            yield CheckResult(
+                name=MANIFEST, passed=True, num_cases=len(self.specs), sentence="every word as registered"
+            )
 
     def fixtures(self, subject: str) -> Sequence[str]:
         """Every fixture of the corpus, by family."""
