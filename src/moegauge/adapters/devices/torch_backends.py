@@ -169,7 +169,8 @@ class CudaBackend:
         run()
         end.record()
         torch.cuda.synchronize()
-        return int(round(start.elapsed_time(end) * 1_000_000))  # milliseconds
+        elapsed_ms: float = start.elapsed_time(end)
+        return round(elapsed_ms * 1_000_000)
 
     def captured(self, run: Run) -> Run:
         """A CUDA graph; the run has gone before on a side stream, as capture asks."""
