@@ -16,9 +16,7 @@ def test_every_listed_refusal_has_its_test_with_its_sentence() -> None:
     assert len({test for _, _, test in rows}) == len(rows)
     for words, file, test in rows:
         source = (ROOT / file).read_text()
-        found = [
-            node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == test
-        ]
+        found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == test]
         assert len(found) == 1, test
         asserted = ast.get_source_segment(source, found[0]) or ""
         asserted += "".join(ast.get_source_segment(source, one) or "" for one in found[0].decorator_list)

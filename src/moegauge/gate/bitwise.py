@@ -16,7 +16,7 @@ from moegauge.records.observation import (
     FixtureObservation,
     RepeatObservation,
 )
-from moegauge.records.registration import Subject
+from moegauge.records.subject import Subject
 
 MOMENTS = ("pre", "post")
 Frozen = Mapping[str, FixtureDigests]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from moegauge.records.decision import Reason, reason
 from moegauge.records.lane import AuditStep, CheckResult, FixtureDigests, FreezeStep, SourceState, Stage0Step
-from moegauge.records.registration import Registration, Subject
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 
 MIN_AUDITS = 2
 COMPILE = "compile"

@@ -26,7 +26,8 @@ from moegauge.gate.ports import Inputs, Lane
 from moegauge.jobs.lane_code import entry, put_on_path, source_paths
 from moegauge.records.exactness import MutationResult
 from moegauge.records.lane import CheckResult, FixtureDigests
-from moegauge.records.registration import Registration, Subject
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 
 DEVICE_LIBRARIES = (
     "torch",

@@ -23,7 +23,8 @@ from moegauge.evidence.digest import file_digest
 from moegauge.gate.ports import CounterSource, DeviceFailure, Inputs, Outputs, Words
 from moegauge.records.observation import ArmName, ArmSample
 from moegauge.records.packet import DeviceIdentity
-from moegauge.records.registration import Arm, Registration
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Arm
 
 Tensors = Mapping[str, Any]
 """torch tensors by name."""
