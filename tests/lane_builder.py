@@ -12,6 +12,8 @@ from moegauge.evidence.digest import record_digest
 from moegauge.gate.protocol import Gate
 from moegauge.gate.rehearsal import FAULTS, expected_status, fault_label
 from moegauge.gate.verdict import RunEvidence, Seen
+from moegauge.records.decision import reason
+from moegauge.records.exactness import MutationResult
 from moegauge.records.lane import (
     AmendmentStep,
     AuditFinding,
@@ -150,7 +152,26 @@ class LaneBuilder:
             CheckResult(name=name, passed=True, num_cases=2, sentence="held") for name in ("compile", "guards")
         )
         state = SourceState(name="kernel", commit=LATER, changed_paths=("kernel.py",), uncommitted=())
-        return self.make(Stage0Step, **({"sources": (state,), "checks": checks, "device_libraries": ()} | values))
+        return self.make(
+            Stage0Step,
+            **(
+                {
+                    "sources": (state,),
+                    "checks": checks,
+                    "device_libraries": (),
+                    "coverage": self.no_counts(),
+                    "mutations": self.no_mutants(),
+                }
+                | values
+            ),
+        )
+
+    def no_mutants(self) -> dict[str, MutationResult]:
+        why = reason("NO_CHECKS", "There are no mutants.")
+        return {one.name: MutationResult(checks=(), passed=False, reasons=(why,)) for one in self.reg.subjects}
+
+    def no_counts(self) -> dict[str, dict[str, int]]:
+        return {one.name: {} for one in self.reg.subjects}
 
     def audit_step(self, auditor: str, text: str, **values: Any) -> AuditStep:
         return self.make(

@@ -43,6 +43,7 @@ from moegauge.records import (
     recording,
     registration,
     serving_run,
+    subject,
     verdict,
 )
 from moegauge.routing.samplers import SAMPLERS
@@ -145,7 +146,7 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
     ),
     *(
         ("lane", struct.__name__, struct)
-        for module in (registration, counter_rules, lane, packet, observation, verdict, exploration)
+        for module in (registration, subject, counter_rules, lane, packet, observation, verdict, exploration)
         for struct in vars(module).values()
         if isinstance(struct, type)
         and issubclass(struct, msgspec.Struct)

@@ -20,6 +20,7 @@ from moegauge.records.lane import Phase, RehearsalStep, Rehearsed
 HOST = '''
 """Host half: two numbers a word."""
 import numpy as np
+from moegauge.gate.mutation import Mutant
 from moegauge.records.lane import CheckResult
 
 SHAPE = (2, 4)
@@ -39,6 +40,12 @@ class Lane:
 
     def checks(self):
         yield CheckResult(name="guards", passed=True, num_cases=3, sentence="held")
+
+    def mutants(self, subject):
+        return (Mutant("two more", "adds 2", lambda given: {"final": (given["x"] + np.uint16(2)).astype(np.uint16)}),)
+
+    def coverage(self, subject):
+        return {"fixtures": len(self.fixtures(subject))}
 
 
 LANE = Lane()
@@ -143,6 +150,18 @@ boundaries = [{ name = "final", dtype = "bfloat16", shape = [2, 4] }]
 corpus = [{ name = "random", num_fixtures = 3 }, { name = "edges", num_fixtures = 1 }]
 incumbent = { description = "two", kernels = ["first", "second"], launches_per_cycle = 4 }
 candidate = { description = "one", kernels = ["fused"], launches_per_cycle = 2 }
+
+[[subjects.kills]]
+mutant = "two more"
+fixture = "random/1"
+boundary = "final"
+first_index = [0, 0]
+expected_word = "0x0001"
+found_word = "0x0002"
+
+[[subjects.coverage]]
+what = "fixtures"
+at_least = 4
 
 [subjects.exactness]
 num_repeats = 3

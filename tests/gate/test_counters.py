@@ -11,7 +11,7 @@ import pytest
 from lane_builder import registration
 from moegauge.gate.counters import CounterTable, counter_failures, quantity_value
 from moegauge.records.counter_rules import CounterProtocol, CounterRule, Quantity
-from moegauge.records.registration import Subject
+from moegauge.records.subject import Subject
 
 F = Fraction
 

@@ -1,15 +1,18 @@
-"""Three lanes with gates unlike each other are registrations, and no code: absolute and relative, joint, no time."""
+"""Three lanes with gates unlike each other are files of examples/lanes, and no code: two bounds, joint, no time."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from test_verdict import codes
 
-from lane_builder import LaneBuilder, block, registration
+from lane_builder import LaneBuilder, block
+from moegauge.evidence.toml import read_toml
 from moegauge.records.observation import BlockObservation
 from moegauge.records.registration import Registration
 
+LANES = Path(__file__).parents[2] / "examples" / "lanes"
 PENDING = "COMPONENT_TIMING_PASS_PENDING_MANDATORY_COUNTERS"
 
 
@@ -36,25 +39,7 @@ def blocks(lane: LaneBuilder, savings_ns: dict[str, int], incumbent_ns: dict[str
 
 def tile_lane() -> Registration:
     """A wider tile: 24 wins, 0.15 ms and 2 %, the same number of launches, geometry by counter."""
-    return registration(
-        subjects__0__candidate__launches_per_cycle=94,
-        subjects__0__timing={
-            "warmup_cycles": 20,
-            "num_blocks": 31,
-            "cycles_per_arm": 64,
-            "min_wins": 24,
-            "min_median_saving_ns": 150_000,
-            "min_median_saving_ratio": "0.02",
-        },
-        counters__quantities=[
-            {"name": "grid", "metrics": ["launch__grid_size"], "unit": "", "over_launches": "max"},
-            {"name": "read_bytes", "metrics": ["bytes.sum"], "unit": "byte", "over_launches": "sum_per_cycle"},
-        ],
-        counters__rules=[
-            {"quantity": "grid", "rule": "equal", "limit": "128"},
-            {"quantity": "read_bytes", "rule": "at_most_ratio", "limit": "1.02"},
-        ],
-    )
+    return read_toml(LANES / "wider_tile.toml", Registration)
 
 
 def test_a_lane_with_an_absolute_and_a_relative_bound_needs_both() -> None:
@@ -69,33 +54,7 @@ def test_a_lane_with_an_absolute_and_a_relative_bound_needs_both() -> None:
 
 def portfolio_lane() -> Registration:
     """Two kernels, 15 blocks of 40 cycles, 1.1 times as fast each, 0.3 ms together."""
-    first = registration().subjects[0]
-    timing = {
-        "warmup_cycles": 200,
-        "num_blocks": 15,
-        "cycles_per_arm": 40,
-        "min_wins": 15,
-        "min_median_saving_ratio": "1/11",
-    }
-    tail, grouped = (
-        {
-            "name": name,
-            "incumbent": {"description": name, "kernels": [name], "launches_per_cycle": launches},
-            "candidate": {"description": name, "kernels": [f"{name}_new"], "launches_per_cycle": 48},
-            "calls_per_cycle": 48,
-            "boundaries": [{"name": "out", "dtype": "bfloat16", "shape": [12, 64]}],
-            "corpus": [{"name": "random", "num_fixtures": 12}],
-            "exactness": {
-                "num_repeats": first.exactness.num_repeats,
-                "repeat_fixtures": ["random/3"],
-                "poison_words": [1, 2],
-                "incumbent_vs_oracle": "equal",
-            },
-            "timing": timing,
-        }
-        for name, launches in (("tail", 96), ("grouped", 48))
-    )
-    return registration(subjects=[tail, grouped], joint={"min_sum_of_median_savings_ns": 300_000})
+    return read_toml(LANES / "portfolio.toml", Registration)
 
 
 def test_a_portfolio_passes_by_the_sum_of_its_savings() -> None:
@@ -114,16 +73,7 @@ def test_a_portfolio_does_not_rescue_a_kernel_that_misses_its_own_bound() -> Non
 
 def untimed_lane() -> Registration:
     """A reused buffer: bits on four devices and a counter of allocations; no time is claimed."""
-    return registration(
-        subjects__0__timing=None,
-        subjects__0__candidate__launches_per_cycle=94,
-        subjects__0__exactness__incumbent_vs_oracle="not_compared",
-        devices={"names": ["card0", "card1", "card2", "card3"], "throttle": "recorded"},
-        counters__quantities=[
-            {"name": "allocated", "metrics": ["allocated_bytes"], "unit": "byte", "over_launches": "sum_per_cycle"}
-        ],
-        counters__rules=[{"quantity": "allocated", "rule": "at_most", "limit": "0"}],
-    )
+    return read_toml(LANES / "counters_only.toml", Registration)
 
 
 def test_a_lane_without_timing_passes_on_bits_alone_and_has_no_time_figure() -> None:

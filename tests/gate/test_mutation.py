@@ -35,7 +35,7 @@ KILL = Kill(
 
 
 def checked(mutants: list[Mutant[Toy]], kills: list[Kill], fixtures: dict[str, Toy] = FIXTURES) -> MutationResult:
-    return check_mutation_adequacy(mutants, kills, fixture=fixtures.get, oracle=oracle)
+    return check_mutation_adequacy(mutants, kills, fixture=fixtures.get, oracle=oracle, dtypes={"final": "bfloat16"})
 
 
 def codes(result: MutationResult) -> list[str]:

@@ -208,6 +208,7 @@ def test_taking_a_fixture_away_fails_every_mutant_that_it_kills(killer: str) -> 
         killed,
         fixture=lambda name: left[name].build() if name in left else None,
         oracle=lambda one: words_of(gather_finalize(one.rows, one.weights, one.shared)),
+        dtypes={"final": "bfloat16"},
     )
     assert (result.passed, [one.code for one in result.reasons]) == (False, ["KILLER_MISSING"] * len(names))
 

@@ -11,12 +11,13 @@ from cyclopts import App, Parameter
 
 from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stdout
-from moegauge.jobs import gate_draft, gate_explore, gate_packets, gate_rehearse, gate_run, gate_stage0
+from moegauge.jobs import gate_draft, gate_explore, gate_export, gate_packets, gate_rehearse, gate_run, gate_stage0
 from moegauge.jobs.gate_status import LaneView, lane_view
 from moegauge.jobs.lane_state import OpenLane, open_lane
 from moegauge.jobs.verify_lane import host_state
+from moegauge.records.lane import Stage0Step
 from moegauge.records.verdict import FAILED, NOT_JUDGED, LaneStatus
-from moegauge.render.lane_text import show_devices, show_exploration, show_reasons, show_status
+from moegauge.render.lane_text import show_devices, show_exploration, show_reasons, show_stage0, show_status
 
 app = App(name="gate", help="May a new kernel replace the old one? By rules frozen before anyone measured.")
 
@@ -37,6 +38,9 @@ def _show(lane: OpenLane, *, json: bool) -> LaneView:
     show_reasons(console, (("INVALID_EVIDENCE", line) for line in view.problems))
     show_reasons(console, ((why.code, why.sentence) for why in view.reasons))
     show_devices(console, view.devices)
+    if view.devices:
+        for one in lane.gate.registration.deviations:
+            console.print(f"deviation: {one}", markup=False, soft_wrap=True)
     console.print(f"next: {view.next}", markup=False, soft_wrap=True)
     return view
 
@@ -91,7 +95,7 @@ def amend(lane: Path, amended: Path, *, date: str, reason: str, json: Flag = Fal
 
 @app.command
 def check(lane: Path, *, json: Flag = False) -> int:
-    """Run stage 0 in a process that cannot import a device library.
+    """Run stage 0 in a process that cannot import a device library, and print what kills which wrong candidate.
 
     Exit status: 0 it passed, 1 it did not, 2 it could not be run.
 
@@ -102,6 +106,10 @@ def check(lane: Path, *, json: Flag = False) -> int:
     opened = _open(lane)
     status = gate_stage0.check(opened)
     _show(opened, json=json)
+    if not json:
+        step = opened.steps[-1].record
+        assert isinstance(step, Stage0Step)  # noqa: S101 - just taken
+        show_stage0(stdout(), step)
     return 0 if status is LaneStatus.STAGE0_PASS else 1
 
 
@@ -219,4 +227,21 @@ def explore(
         print_json(seen)
     else:
         show_exploration(stdout(), seen)
+    return 0
+
+
+@app.command
+def export(lane: Path, *, out: Path, json: Flag = False) -> int:
+    """Write a lane's verdict as an in-toto test-result statement, unsigned.
+
+    Args:
+        lane: Lane folder.
+        out: File to write, outside the lane folder.
+        json: Print the result as JSON.
+    """
+    written = gate_export.export(_open(lane), out)
+    if json:
+        print_json({"statement": str(written)})
+    else:
+        stdout().print(f"wrote {written}", markup=False, soft_wrap=True)
     return 0

@@ -16,7 +16,7 @@ from moegauge.records.observation import (
     FixtureObservation,
     RepeatObservation,
 )
-from moegauge.records.registration import Subject
+from moegauge.records.subject import Subject
 
 MOMENTS = ("pre", "post")
 Frozen = Mapping[str, FixtureDigests]
@@ -70,6 +70,7 @@ def exactness_failures(
             found += _fixture(subject, frozen.get(fixture.fixture), fixture, where)
     for repeat in repeats:
         found += _repeat(subject, repeat)
+    found += _between_arms(subject, repeats)
     found += _between_moments(subject, seen)
     return found
 
@@ -122,6 +123,19 @@ def _repeat(subject: Subject, seen: RepeatObservation) -> Iterable[Reason]:
             f"{subject.name}, {seen.fixture}: {sum(seen.digests.values())} identical calls of the {seen.arm} gave "
             f"{len(seen.digests)} different outputs.",
         )
+
+
+def _between_arms(subject: Subject, repeats: Sequence[RepeatObservation]) -> Iterable[Reason]:
+    """Both arms repeat the same words: a candidate may not repeat wrong ones."""
+    by_fixture: dict[str, dict[str, set[str]]] = {}
+    for one in repeats:
+        by_fixture.setdefault(one.fixture, {}).setdefault(str(one.arm), set()).update(one.digests)
+    for fixture, arms in by_fixture.items():
+        each_repeats = all(len(digests) == 1 for digests in arms.values())
+        if each_repeats and len(set().union(*arms.values())) > 1:
+            yield reason(
+                "WORDS_DIFFER", f"{subject.name}, {fixture}: the candidate repeats other words than the incumbent."
+            )
 
 
 def _between_moments(subject: Subject, seen: Sequence[ExactnessObservation]) -> Iterable[Reason]:

@@ -14,7 +14,8 @@ from fractions import Fraction
 from moegauge.records.decision import Reason, reason
 from moegauge.records.observation import ArmSample, BlockObservation
 from moegauge.records.ratio import parse_ratio, ratio_text
-from moegauge.records.registration import Joint, Subject, Timing
+from moegauge.records.registration import Joint
+from moegauge.records.subject import Subject, Timing
 from moegauge.records.verdict import SubjectFigures
 
 

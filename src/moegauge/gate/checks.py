@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from moegauge.records.decision import Reason, reason
 from moegauge.records.lane import AuditStep, CheckResult, FixtureDigests, FreezeStep, SourceState, Stage0Step
 from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 
 MIN_AUDITS = 2
 COMPILE = "compile"
@@ -29,6 +30,7 @@ def stage0_failures(registration: Registration, step: Stage0Step) -> tuple[Reaso
         *_device_libraries(step),
         *_sources(registration, step.sources),
         *_checks(wanted, step.checks),
+        *(why for subject in registration.subjects for why in _adequacy(subject, step)),
     )
 
 
@@ -66,6 +68,27 @@ def _checks(wanted: Sequence[str], found: Sequence[CheckResult]) -> Iterable[Rea
             yield reason("CHECK_FAILED", f"{one.name}: {one.sentence}")
         elif one.num_cases < 1:
             yield reason("NO_CHECKS", f"{one.name}: held against no case at all.")
+
+
+def _adequacy(subject: Subject, step: Stage0Step) -> Iterable[Reason]:
+    """Every wrong candidate was killed as registered, and the corpus covers what is registered."""
+    result = step.mutations.get(subject.name)
+    counted = step.coverage.get(subject.name)
+    if result is None or counted is None:
+        yield reason("CHECK_MISSING", f"{subject.name}: mutants and coverage were not run.")
+        return
+    if subject.kills or result.checks:  # without either there is no wrong candidate to tell
+        yield from (reason(why.code, f"{subject.name}: {why.sentence}") for why in result.reasons)
+    found = [one.found for one in result.checks]
+    for kill in subject.kills:
+        if kill not in found and result.passed:
+            yield reason("MUTANT_MISSING", f"{subject.name}: the registered kill of {kill.mutant} was not made.")
+    for bound in subject.coverage:
+        if bound.what not in counted:
+            yield reason("COVERAGE_SHORT", f"{subject.name}, {bound.what}: not counted; {bound.at_least:,} needed.")
+        elif counted[bound.what] < bound.at_least:
+            short = f"{counted[bound.what]:,} of {bound.at_least:,}"
+            yield reason("COVERAGE_SHORT", f"{subject.name}, {bound.what}: {short}.")
 
 
 def audit_failures(audits: Sequence[AuditStep]) -> tuple[Reason, ...]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from moegauge.records.counter_rules import CounterProtocol, CounterRule, Quantity
 from moegauge.records.decision import Reason, reason
 from moegauge.records.ratio import parse_ratio, ratio_text
-from moegauge.records.registration import Arm, Subject
+from moegauge.records.subject import Arm, Subject
 from moegauge.records.verdict import CounterFigure
 
 ARMS = ("a1", "b1", "b2", "a2")

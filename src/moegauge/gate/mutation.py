@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from moegauge import errors
-from moegauge.gate.word_comparison import first_mismatch
-from moegauge.numerics.words import UInt16Array
+from moegauge.gate.words import Words, first_mismatch
 from moegauge.records.decision import Reason, reason
 from moegauge.records.exactness import Kill, KillCheck, MutationResult
 
 FixtureT = TypeVar("FixtureT")
 
-Outputs = Mapping[str, UInt16Array]
-"""BF16 words by boundary."""
+Outputs = Mapping[str, Words]
+"""Words by boundary."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,23 @@ def check_mutation_adequacy(
     *,
     fixture: Callable[[str], FixtureT | None],
     oracle: Callable[[FixtureT], Outputs],
+    dtypes: Mapping[str, str],
 ) -> MutationResult:
-    """Run every mutant on the fixture that is registered to kill it.
+    """Run every mutant on the fixture that is registered to kill it, and compare as real candidates are compared.
 
     Args:
         mutants: every wrong candidate of the lane.
         kills: one registered kill for each of them.
         fixture: the fixture of a name; None where the corpus has none.
         oracle: the right words of a fixture, by boundary.
+        dtypes: number format of each boundary.
 
     Raises:
         MisuseError: two mutants of one name, or two kills of one mutant.
     """
     registered = _by_mutant(kills)
     _refuse_twins("mutants", [mutant.name for mutant in mutants])
-    checks = tuple(_check(mutant, registered.get(mutant.name), fixture, oracle) for mutant in mutants)
+    checks = tuple(_check(mutant, registered.get(mutant.name), fixture, oracle, dtypes) for mutant in mutants)
     reasons = [check.reason for check in checks if check.reason is not None]
     reasons += [
         reason("MUTANT_MISSING", f"A kill of {name} is registered, but there is no such mutant.")
@@ -70,21 +71,24 @@ def check_mutation_adequacy(
     return MutationResult(checks=checks, passed=not reasons, reasons=tuple(reasons))
 
 
-def found_kill(mutant: Mutant[FixtureT], name: str, fixture: FixtureT, boundary: str, oracle: Outputs) -> Kill | None:
-    """What the comparison finds of a mutant on one fixture at one boundary; None where it finds nothing."""
+def found_kill(
+    mutant: Mutant[FixtureT], registered: Kill, fixture: FixtureT, oracle: Outputs, dtypes: Mapping[str, str]
+) -> Kill | None:
+    """What the comparison finds of a mutant on its fixture and boundary; None where it finds nothing."""
+    boundary = registered.boundary
     words = mutant.run(fixture).get(boundary)
-    if words is None:
+    if words is None or boundary not in dtypes:
         return None
-    mismatch = first_mismatch(oracle[boundary], words)
+    mismatch = first_mismatch(dtypes[boundary], oracle[boundary], words)
     if mismatch is None:
         return None
     return Kill(
         mutant=mutant.name,
-        fixture=name,
+        fixture=registered.fixture,
         boundary=boundary,
         first_index=mismatch.first_index,
-        expected_word=mismatch.left_word,
-        found_word=mismatch.right_word,
+        expected_word=mismatch.incumbent_word,
+        found_word=mismatch.candidate_word,
     )
 
 
@@ -93,6 +97,7 @@ def _check(
     registered: Kill | None,
     fixture: Callable[[str], FixtureT | None],
     oracle: Callable[[FixtureT], Outputs],
+    dtypes: Mapping[str, str],
 ) -> KillCheck:
     if registered is None:
         why = reason("KILL_NOT_REGISTERED", f"No fixture is registered to kill {mutant.name}.")
@@ -103,7 +108,7 @@ def _check(
             "KILLER_MISSING", f"The corpus has no fixture {registered.fixture}, which has to kill {mutant.name}."
         )
         return KillCheck(mutant=mutant.name, breaks=mutant.breaks, registered=registered, found=None, reason=why)
-    found = found_kill(mutant, registered.fixture, built, registered.boundary, oracle(built))
+    found = found_kill(mutant, registered, built, oracle(built), dtypes)
     return KillCheck(
         mutant=mutant.name,
         breaks=mutant.breaks,

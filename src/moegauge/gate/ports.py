@@ -1,6 +1,7 @@
 """What the gate needs from outside, as protocols: a lane's host half, a device, a profiler, a clock.
 
-Jobs hand the real ones in. Only modules below ``adapters`` implement :class:`Device` and :class:`CounterSource`.
+Jobs hand the real ones in. A lane supplies :class:`Lane` and :class:`Devices`; one whose kernels take torch tensors
+has the second from :mod:`moegauge.adapters.devices.torch_lane`, and supplies its arms alone.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
+from moegauge.gate.mutation import Mutant
+from moegauge.gate.words import Words
 from moegauge.records.lane import CheckResult
 from moegauge.records.observation import ArmName, ArmSample
 from moegauge.records.packet import DeviceIdentity
 from moegauge.records.registration import Registration
 
-Words = NDArray[np.unsignedinteger[Any]]
-"""Raw bits: uint16 for bfloat16 and float16, uint32 for float32, in the shape of the boundary."""
+__all__ = ["Clock", "CounterSource", "Device", "DeviceFailure", "Devices", "Inputs", "Lane", "Outputs", "Words"]
 
 Inputs = Mapping[str, NDArray[Any]]
 """Inputs of one fixture by name; bfloat16 as uint16 words."""
@@ -31,7 +32,7 @@ class Lane(Protocol):
     """The host half of a lane's code. Imports no device library."""
 
     def checks(self) -> Iterable[CheckResult]:
-        """Stage-0 checks: guards, corruptions, oracle, mutation adequacy."""
+        """Stage-0 checks of the lane's own: guards, corruptions, the oracle against literal words."""
         ...
 
     def fixtures(self, subject: str) -> Sequence[str]:
@@ -44,6 +45,14 @@ class Lane(Protocol):
 
     def oracle(self, subject: str, fixture: str) -> Mapping[str, Words]:
         """The literal words of a fixture at every boundary, computed on the host, independently of either arm."""
+        ...
+
+    def mutants(self, subject: str) -> Sequence[Mutant[Inputs]]:
+        """Every wrong candidate of a subject; the registration has one kill for each, and stage 0 runs them."""
+        ...
+
+    def coverage(self, subject: str) -> Mapping[str, int]:
+        """What the corpus covers, counted over its fixtures, by the names of the registered coverage bounds."""
         ...
 
 
@@ -72,11 +81,14 @@ class Device(Protocol):
         ...
 
     def place(self, subject: str, fixtures: Sequence[Inputs]) -> None:
-        """Put the fixtures of the timed rotation and every buffer in place, outside any timed arm."""
+        """Put the fixtures of the timed rotation and every buffer in place; compile, capture and count launches."""
         ...
 
     def run_arm(self, subject: str, arm: ArmName, *, num_cycles: int, first_fixture: int) -> ArmSample:
-        """Time an arm of whole cycles with device events; the call at position i takes fixture first + i, in turn."""
+        """Time an arm of whole cycles with device events; call i of a cycle takes fixture first + i, in turn.
+
+        Nothing but the arm's calls lies between the events: fixtures are put in place before the first of them.
+        """
         ...
 
     def close(self) -> None:

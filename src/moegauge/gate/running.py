@@ -25,7 +25,8 @@ from moegauge.records.observation import (
     Observation,
     RepeatObservation,
 )
-from moegauge.records.registration import Boundary, Registration, Subject
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Boundary, Subject
 
 BOTH: tuple[ArmName, ArmName] = ("incumbent", "candidate")
 

@@ -19,7 +19,8 @@ from moegauge.records.counter_rules import CounterProtocol, CounterRule, Quantit
 from moegauge.records.observation import ArmName, ArmSample
 from moegauge.records.packet import DeviceIdentity, Surroundings
 from moegauge.records.ratio import parse_ratio
-from moegauge.records.registration import Registration, Subject
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 
 FIXTURE_WITH_FLIPPED_BIT = 217
 """Position of the fixture whose word is changed; the last one of a smaller corpus."""

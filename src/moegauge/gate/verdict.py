@@ -23,7 +23,8 @@ from moegauge.records.observation import (
     RepeatObservation,
 )
 from moegauge.records.packet import ConsumedMarker, PacketStep
-from moegauge.records.registration import Registration, Subject
+from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 from moegauge.records.verdict import CounterFigure, DeviceVerdict, LaneStatus, SubjectFigures
 
 STATUS_OF: dict[str, LaneStatus] = {

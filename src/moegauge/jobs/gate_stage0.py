@@ -40,6 +40,8 @@ def check(lane: OpenLane) -> LaneStatus:
         Stage0Step,
         sources=source_states(registration, lane.folder),
         checks=(*answer.checks, *_commands(registration, lane.folder)),
+        mutations=answer.mutations,
+        coverage=answer.coverage,
         device_libraries=answer.device_libraries,
     )
     return lane.take(step)

@@ -46,7 +46,7 @@ def entry(text: str) -> Any:
 def code_digests(registration: Registration, root: Path) -> dict[str, str]:
     """Digest of every module beside the entries, the entries included; by path from the first source.
 
-    Modules of an installed package are named by package and path. Nothing is imported.
+    Modules of an installed package are named by their path from its root. Nothing is imported.
     """
     first = next(iter(source_paths(registration, root).values()))
     found = {}
@@ -54,9 +54,17 @@ def code_digests(registration: Registration, root: Path) -> dict[str, str]:
         file = _module_file(text.partition(":")[0], first)
         beside = sorted(file.parent.rglob("*.py")) if (file.parent / "__init__.py").is_file() else [file]
         for path in beside:
-            name = path.relative_to(first).as_posix() if first in path.parents else f"{path.parent.name}/{path.name}"
+            name = path.relative_to(first if first in path.parents else _package_root(path)).as_posix()
             found[name] = file_digest(path)
     return found
+
+
+def _package_root(path: Path) -> Path:
+    """The folder that a module's outermost package lies in."""
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return root
 
 
 def _module_file(module: str, first: Path) -> Path:

@@ -168,7 +168,13 @@ def _inventory(lane: OpenLane) -> list[str]:
     packet = lane.gate.packet
     authorized = lane.gate.status in {LaneStatus.PHASE_A_AUTHORIZED, LaneStatus.PHASE_B_AUTHORIZED}
     open_under = [f"runs/phase-{packet.phase}"] if packet is not None and authorized else []
-    return inventory_differences(lane.folder, recorded, open_under=open_under)
+    unmarked = [
+        f"{name}: a run, and no consumed marker before it"
+        for under in open_under
+        if not (lane.folder / under / MARKER).exists()
+        for name in present_files(lane.folder, under)
+    ]
+    return [*unmarked, *inventory_differences(lane.folder, recorded, open_under=open_under)]
 
 
 def read_run(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -21,10 +21,13 @@ import msgspec
 from moegauge import errors
 from moegauge.evidence.digest import arrays_digest
 from moegauge.gate.checks import COMPILE
-from moegauge.gate.ports import Lane
+from moegauge.gate.mutation import Mutant, check_mutation_adequacy
+from moegauge.gate.ports import Inputs, Lane
 from moegauge.jobs.lane_code import entry, put_on_path, source_paths
+from moegauge.records.exactness import MutationResult
 from moegauge.records.lane import CheckResult, FixtureDigests
 from moegauge.records.registration import Registration
+from moegauge.records.subject import Subject
 
 DEVICE_LIBRARIES = (
     "torch",
@@ -49,11 +52,14 @@ class Stage0Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         checks: results, in the order they came. fixtures: digests by subject and fixture; empty unless asked for.
+        mutations, coverage: by subject; empty unless checks were asked for.
         device_libraries: those that are loaded at the end; none ever is.
     """
 
     checks: tuple[CheckResult, ...] = ()
     fixtures: dict[str, dict[str, FixtureDigests]] = {}
+    mutations: dict[str, MutationResult] = {}
+    coverage: dict[str, dict[str, int]] = {}
     device_libraries: tuple[str, ...] = ()
 
 
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     registration = msgspec.json.decode(sys.stdin.buffer.read(), type=Registration)
     put_on_path(registration, root)
     if what == "checks":
-        answer = Stage0Answer(checks=tuple(_checks(registration, root)), device_libraries=_loaded())
+        answer = _checks(registration, root)
     else:
         answer = Stage0Answer(fixtures=_fixtures(registration), device_libraries=_loaded())
     answer_to.write(msgspec.json.encode(answer))
@@ -90,14 +96,36 @@ def _loaded() -> tuple[str, ...]:
     return tuple(sorted({name.partition(".")[0] for name in sys.modules} & set(DEVICE_LIBRARIES)))
 
 
-def _checks(registration: Registration, root: Path) -> Iterable[CheckResult]:
-    yield _compile(registration, root)
+def _checks(registration: Registration, root: Path) -> Stage0Answer:
+    checks = [_compile(registration, root)]
+    mutations: dict[str, MutationResult] = {}
+    coverage: dict[str, dict[str, int]] = {}
     try:
         lane: Lane = entry(registration.code.lane)
-        yield from lane.checks()
+        checks += lane.checks()
+        for subject in registration.subjects:
+            mutations[subject.name] = mutation_result(lane, subject)
+            coverage[subject.name] = dict(lane.coverage(subject.name))
     except Exception as error:
         cause = error.found if isinstance(error, errors.MoegaugeError) else f"{type(error).__name__}: {error}"
-        yield CheckResult(name="lane code", passed=False, num_cases=1, sentence=f"it raised {cause}")
+        checks.append(CheckResult(name="lane code", passed=False, num_cases=1, sentence=f"it raised {cause}"))
+    return Stage0Answer(checks=tuple(checks), mutations=mutations, coverage=coverage, device_libraries=_loaded())
+
+
+def mutation_result(lane: Lane, subject: Subject) -> MutationResult:
+    """Every mutant on the fixture that is registered to kill it, where the corpus still has it."""
+    name, there = subject.name, set(lane.fixtures(subject.name))
+
+    def by_fixture(mutant: Mutant[Inputs]) -> Mutant[str]:
+        return Mutant(mutant.name, mutant.breaks, lambda fixture: mutant.run(lane.inputs(name, fixture)))
+
+    return check_mutation_adequacy(
+        [by_fixture(mutant) for mutant in lane.mutants(name)],
+        subject.kills,
+        fixture=lambda fixture: fixture if fixture in there else None,
+        oracle=lambda fixture: lane.oracle(name, fixture),
+        dtypes={one.name: one.dtype for one in subject.boundaries},
+    )
 
 
 def _compile(registration: Registration, root: Path) -> CheckResult:

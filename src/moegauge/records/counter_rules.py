@@ -74,6 +74,9 @@ class CounterProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         quantities, rules: at least one each.
         zero_metrics: metrics that are 0 for every launch that counts, else the evidence is invalid.
         ignored_kernels: kernels a profile may hold besides those of the arm.
+        command: words of a profiler's command line, behind which the runner puts the program that runs an arm;
+            ``{file}``, ``{metrics}`` and ``{cache_control}`` stand for themselves as whole words. Empty where the
+            lane's code has a profiler of its own.
     """
 
     reader: Literal["ncu", "unitrace", "torch_profiler"]
@@ -84,12 +87,16 @@ class CounterProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rules: tuple[CounterRule, ...]
     zero_metrics: tuple[str, ...] = ()
     ignored_kernels: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.discarded_cycles < 0 or self.num_cycles < 1:
             raise ValueError("num_cycles: at least 1; discarded_cycles: at least 0")
         if not self.rules:
             raise ValueError("rules: an empty set of counter rules would pass anything")
+        missing = [place for place in ("{file}", "{metrics}", "{cache_control}") if place not in self.command]
+        if self.command and missing:
+            raise ValueError(f"command: {missing[0]} has to stand in it, as a word of its own")
         names = [one.name for one in self.quantities]
         if len(set(names)) != len(names):
             raise ValueError("quantities: each name once")

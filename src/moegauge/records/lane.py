@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from moegauge.records.capture import FileDigest
+from moegauge.records.exactness import MutationResult
 from moegauge.records.registration import Registration
 from moegauge.records.schema import Record
 
@@ -87,6 +88,8 @@ class Stage0Step(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pass of stage 0 over the sources as they stand. Repeatable until the source freeze.
 
     Attributes:
+        mutations: by subject, every wrong candidate of the lane's code and the words it was killed by.
+        coverage: by subject, what was counted over the fixtures, by the name of the registered bound.
         device_libraries: device libraries that were loaded while it ran; none ever is.
     """
 
@@ -95,6 +98,8 @@ class Stage0Step(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     sources: tuple[SourceState, ...]
     checks: tuple[CheckResult, ...]
+    mutations: dict[str, MutationResult]
+    coverage: dict[str, dict[str, int]]
     device_libraries: tuple[str, ...]
 
 

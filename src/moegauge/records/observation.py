@@ -50,7 +50,7 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         num_words: words that differ. first_index: first of them, in row-major order.
         incumbent_word, candidate_word: the words there, in hexadecimal.
         word_class: what kind of word it is (``subnormal``, ``signed zero``, ``NaN payload``, ``NaN``, ``infinity``,
-            ``other``).
+            ``integer``, ``other``).
     """
 
     num_words: int

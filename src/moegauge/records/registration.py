@@ -7,139 +7,15 @@ thresholds, several kernels or no timing at all is another registration.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from moegauge.records.counter_rules import CounterProtocol
-from moegauge.records.ratio import parse_ratio
+from moegauge.records.subject import Subject, check_distinct, check_name
 
-_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,79}\Z")
 _COMMIT = re.compile(r"^[0-9a-f]{40}\Z")
 _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
-
-
-class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One side: what runs, under which kernel names a profiler shows it, and how often it launches in a cycle.
-
-    Attributes:
-        profile_example: a real profile of the arm, in the lane folder, that the rehearsal has to be able to read; None
-            where there is none, and then the reader is only rehearsed against files it wrote itself.
-    """
-
-    description: str
-    kernels: tuple[str, ...]
-    launches_per_cycle: int
-    profile_example: str | None = None
-
-    def __post_init__(self) -> None:
-        _positive("launches_per_cycle", self.launches_per_cycle)
-        _distinct("kernels", self.kernels)
-
-
-class Boundary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tensor at which both arms are compared word by word, with its number format and shape."""
-
-    name: str
-    dtype: Literal["bfloat16", "float16", "float32"]
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        _name("boundary", self.name)
-        for size in self.shape:
-            _positive(f"{self.name}.shape", size)
-
-
-class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fixtures of one kind; each is called ``<family>/<label>``, and exactly ``num_fixtures`` have to be there."""
-
-    name: str
-    num_fixtures: int
-
-    def __post_init__(self) -> None:
-        _name("family", self.name)
-        _positive(f"{self.name}.num_fixtures", self.num_fixtures)
-
-
-class Exactness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How outputs are compared.
-
-    Attributes:
-        num_repeats: identical calls per arm and repeat fixture; all have to give the same words.
-        repeat_fixtures: the fixtures that are repeated.
-        poison_words: two words; outputs are filled with one, then with the other, before a call. A word that the
-            call did not write differs between the two.
-        incumbent_vs_oracle: ``equal`` (the incumbent has to give the oracle's words, else nothing can be judged) or
-            ``not_compared`` (the incumbent's own words are the only reference).
-    """
-
-    num_repeats: int
-    repeat_fixtures: tuple[str, ...]
-    poison_words: tuple[int, int]
-    incumbent_vs_oracle: Literal["equal", "not_compared"]
-
-    def __post_init__(self) -> None:
-        if self.num_repeats < 2:
-            raise ValueError("num_repeats: one call repeats nothing; at least 2")
-        _distinct("repeat_fixtures", self.repeat_fixtures)
-        if self.poison_words[0] == self.poison_words[1] or min(self.poison_words) < 0:
-            raise ValueError("poison_words: two different words of at least 0")
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A-B-B-A timing of one subject, and what it has to reach on every device.
-
-    Attributes:
-        warmup_cycles: cycles per arm before the first block.
-        num_blocks, cycles_per_arm: blocks, and cycles in each of the four arms of a block.
-        min_wins: blocks whose saving is above 0.
-        min_median_saving_ns: median over blocks of the saving per cycle; None where no absolute threshold holds.
-        min_median_saving_ratio: median over blocks of saving / incumbent time; None where no relative one holds.
-    """
-
-    warmup_cycles: int
-    num_blocks: int
-    cycles_per_arm: int
-    min_wins: int
-    min_median_saving_ns: int | None = None
-    min_median_saving_ratio: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("warmup_cycles", "num_blocks", "cycles_per_arm", "min_wins"):
-            _positive(name, getattr(self, name))
-        if self.min_wins > self.num_blocks:
-            raise ValueError(f"min_wins: {self.min_wins} of {self.num_blocks} blocks can never be reached")
-        if self.min_median_saving_ratio is not None:
-            parse_ratio(self.min_median_saving_ratio)
-
-
-class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One kernel that is to be replaced. A portfolio has several.
-
-    Attributes:
-        calls_per_cycle: calls of the arm in one cycle (layers of the model).
-        timing: None where the lane claims no time (counters or bits alone).
-    """
-
-    name: str
-    incumbent: Arm
-    candidate: Arm
-    calls_per_cycle: int
-    boundaries: tuple[Boundary, ...]
-    corpus: tuple[Family, ...]
-    exactness: Exactness
-    timing: Timing | None = None
-
-    def __post_init__(self) -> None:
-        _name("subject", self.name)
-        _positive("calls_per_cycle", self.calls_per_cycle)
-        _distinct("boundaries", [one.name for one in self.boundaries])
-        _distinct("corpus", [one.name for one in self.corpus])
-        families = {one.name for one in self.corpus}
-        for fixture in self.exactness.repeat_fixtures:
-            if fixture.partition("/")[0] not in families:
-                raise ValueError(f"repeat_fixtures: {fixture!r} is of no registered family")
 
 
 class Joint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +32,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     predicates: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _distinct("predicates", self.predicates)
+        check_distinct("predicates", self.predicates)
 
 
 class Devices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,9 +47,9 @@ class Devices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     throttle: Literal["forbidden", "recorded"]
 
     def __post_init__(self) -> None:
-        _distinct("names", self.names)
+        check_distinct("names", self.names)
         for name in self.names:
-            _name("device", name)
+            check_name("device", name)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,7 +67,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     changed_paths: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _name("source", self.name)
+        check_name("source", self.name)
         if not _COMMIT.match(self.starting_commit):
             raise ValueError(f"starting_commit: 40 hexadecimal digits, not {self.starting_commit!r}")
 
@@ -227,7 +103,7 @@ class Stage0(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commands: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        _distinct("required_checks", self.required_checks)
+        check_distinct("required_checks", self.required_checks)
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -239,6 +115,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         authorizes: what a pass authorises. does_not_authorize: what it does not.
         disclosures: trials that informed a threshold, and what else a reader should know.
         exclusions: what this lane never touches.
+        deviations: where the lane departs from the protocol of docs/gate.md, one sentence each.
         joint: thresholds over several subjects; None where each stands alone.
     """
 
@@ -257,37 +134,24 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     does_not_authorize: tuple[str, ...]
     exclusions: tuple[str, ...]
     disclosures: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
     joint: Joint | None = None
 
     def __post_init__(self) -> None:
-        _name("lane", self.lane)
+        check_name("lane", self.lane)
         for name in ("subjects", "sources"):
-            _distinct(name, [one.name for one in getattr(self, name)])
+            check_distinct(name, [one.name for one in getattr(self, name)])
         for name in ("identities", "does_not_authorize", "exclusions"):
-            _distinct(name, getattr(self, name))
+            check_distinct(name, getattr(self, name))
         for text in ("date", "question", "authorizes"):
             if not getattr(self, text).strip():
                 raise ValueError(f"{text}: empty")
         if self.joint is not None and any(one.timing is None for one in self.subjects):
             raise ValueError("joint: a sum of savings needs timing of every subject")
+        graphs = [one.name for one in self.subjects if one.timing is not None and one.timing.launch_mode == "graph"]
+        if graphs and not self.deviations:
+            raise ValueError(f"deviations: {graphs[0]} replays a graph, which has to be stated here")
 
     def subject(self, name: str) -> Subject:
         """The subject of a name; raises KeyError where there is none."""
         return {one.name: one for one in self.subjects}[name]
-
-
-def _name(what: str, text: str) -> None:
-    if not _NAME.match(text):
-        raise ValueError(f"{what}: a name is lower-case letters, digits, '_', '.' and '-', not {text!r}")
-
-
-def _positive(what: str, number: int) -> None:
-    if number < 1:
-        raise ValueError(f"{what}: at least 1, not {number}")
-
-
-def _distinct(what: str, found: Iterable[str]) -> None:
-    """Refuse an empty list: a rule over nothing holds of everything."""
-    names = list(found)
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"{what}: at least one, each once")

@@ -13,7 +13,8 @@ from moegauge.records.lane import Phase, Step
 
 class LaneStatus(StrEnum):
     """Where a lane stands. The order of this list is the order of standing, best first: losing or damaging evidence
-    never moves a lane up in it."""
+    never moves a lane up in it. A run that was aborted stands below every measured failure: whoever takes away the
+    end of a failed run has an aborted one."""
 
     COMPONENT_PASS = "COMPONENT_PASS"  # noqa: S105 - a status
     PHASE_B_AUTHORIZED = "PHASE_B_AUTHORIZED"
@@ -25,10 +26,10 @@ class LaneStatus(StrEnum):
     REGISTERED = "REGISTERED"
     NOT_EVALUABLE = "NOT_EVALUABLE"
     PREFLIGHT_FAILED = "PREFLIGHT_FAILED"
-    INFRASTRUCTURE_ABORTED = "INFRASTRUCTURE_ABORTED"
     COUNTERS_FAILED = "COUNTERS_FAILED"
     DEVICE_FAILED_STOP = "DEVICE_FAILED_STOP"
     COMPONENT_FAILED = "COMPONENT_FAILED"
+    INFRASTRUCTURE_ABORTED = "INFRASTRUCTURE_ABORTED"
     INVALID_EVIDENCE = "INVALID_EVIDENCE"
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from moegauge.records.exactness import CorpusResult, MutationResult
+from moegauge.records.exactness import CorpusResult, Kill, MutationResult
 
 
 def corpus_tables(result: CorpusResult) -> str:
@@ -31,6 +31,23 @@ def mutation_table(result: MutationResult) -> str:
         place = f"`{kill.fixture}`", f"{kill.boundary} [{index}]"
         rows.append((f"`{check.mutant}`", check.breaks, *place, kill.expected_word, kill.found_word))
     return _table(("mutant", "what it does", "killed by", "first at", "right", "wrong"), rows)
+
+
+def registered_tables(covered: CorpusResult, kills: Iterable[Kill], families: Mapping[str, str]) -> str:
+    """Corpus, coverage and kills of a subject as its registration has them, in TOML. ``families``: by fixture."""
+    lines = ["corpus = ["]
+    lines += [f'  {{ name = "{row.family}", num_fixtures = {row.num_fixtures} }},' for row in covered.families]
+    lines += ["]", "coverage = ["]
+    lines += [f'  {{ what = "{row.what}", at_least = {row.num_required} }},' for row in covered.rows]
+    lines += ["]", "kills = ["]
+    for one in kills:
+        fixture = f"{families[one.fixture]}/{one.fixture}"
+        lines.append(
+            f'  {{ mutant = "{one.mutant}", fixture = "{fixture}", boundary = "{one.boundary}", '
+            f'first_index = {list(one.first_index)}, expected_word = "{one.expected_word}", '
+            f'found_word = "{one.found_word}" }},'
+        )
+    return "\n".join([*lines, "]", ""])
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

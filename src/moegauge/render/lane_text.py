@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from moegauge.records.exploration import Exploration
+from moegauge.records.lane import Stage0Step
 from moegauge.records.verdict import CounterFigure, DeviceVerdict, LaneStatus, SubjectFigures
 from moegauge.render.units import ratio_text, time_text
 
@@ -30,6 +31,26 @@ def show_reasons(console: Console, reasons: Iterable[tuple[str, str]]) -> None:
         console.print(Text.assemble((f"  {code}  ", "dim"), sentence), soft_wrap=True)
     if len(lines) > MAX_REASONS:
         console.print(f"  and {len(lines) - MAX_REASONS} more")
+
+
+def show_stage0(console: Console, step: Stage0Step) -> None:
+    """What kills which wrong candidate, and what the corpus covers, by subject."""
+    for subject, result in step.mutations.items():
+        table = Table(box=None, pad_edge=False)
+        for title in (subject, "killed by", "first at", "right", "wrong"):
+            table.add_column(title)
+        for check in result.checks:
+            kill = check.found
+            if kill is None:
+                table.add_row(check.mutant, "not killed", "", "", "")
+                continue
+            at = f"{kill.boundary} {list(kill.first_index)}"
+            table.add_row(check.mutant, kill.fixture, Text(at), kill.expected_word, kill.found_word)
+        if result.checks:
+            console.print(table)
+    for subject, counted in step.coverage.items():
+        for what, number in counted.items():
+            console.print(f"{subject}  {what}: {number:,}", markup=False, highlight=False, soft_wrap=True)
 
 
 def show_devices(console: Console, devices: Iterable[DeviceVerdict]) -> None:

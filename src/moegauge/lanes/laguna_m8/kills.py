@@ -19,7 +19,7 @@ def mutation_adequacy(specs: Iterable[FixtureSpec]) -> MutationResult:
     def fixture(name: str) -> Fixture | None:
         return by_name[name].build() if name in by_name else None
 
-    return check_mutation_adequacy(MUTANTS, KILLS, fixture=fixture, oracle=_oracle)
+    return check_mutation_adequacy(MUTANTS, KILLS, fixture=fixture, oracle=_oracle, dtypes={FINAL: "bfloat16"})
 
 
 def _oracle(fixture: Fixture) -> dict[str, UInt16Array]:
