@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from moegauge import errors
 from moegauge.adapters.devices.cpu import last_level_cache_bytes
 from moegauge.adapters.vllm.models import BUILT_IN, write_checkpoint
-from moegauge.evidence.store import new_folder, refuse_existing
+from moegauge.evidence.store import refuse_existing
 from moegauge.jobs.align import align, ladder_settings
 from moegauge.jobs.capture_live import LiveCapture, capture_vllm
 from moegauge.jobs.profile_run import RunnerChoice, Wanted, run
@@ -17,7 +19,7 @@ from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify import verify
 from moegauge.jobs.workload import Mix
 from moegauge.records.comparison import LadderReport
-from moegauge import errors
+from moegauge.records.explanation import Explanation
 
 SHAPE = "tiny-qwen3-moe"
 WARM, IN_ORDER, COLD = "warm", "served_order", "cold"
@@ -54,7 +56,7 @@ class LiveDemo:
     Attributes:
         weights: of the model. in_order: five rungs, replayed in serving order. warm_by_order, warm_by_cold: the warm
             replay, with the effect of serving order and of a flushed cache. cold: the flushed replay.
-        verifications: of each report. num_failures: what could not be measured.
+        verifications: of each report.
     """
 
     weights: Weights
@@ -63,6 +65,15 @@ class LiveDemo:
     warm_by_cold: LadderReport
     cold: LadderReport
     verifications: tuple[Verification, ...]
+
+    def others(self) -> list[tuple[str, LadderReport, Explanation]]:
+        """Name, report and share in the warm replay's difference of the replays that are not warm."""
+        found = [("in order", self.in_order, self.warm_by_order), ("cold", self.cold, self.warm_by_cold)]
+        return [(name, report, warm.explanation) for name, report, warm in found if warm.explanation is not None]
+
+    def differences(self) -> list[str]:
+        """What verifying could not derive again."""
+        return [line for one in self.verifications for line in one.differences]
 
 
 def chosen_weights(cache_bytes: int | None) -> Weights:
@@ -89,10 +100,10 @@ def run_live(out: Path, *, size: Size | None = None, progress: Progress = silent
     out.mkdir(parents=True)
     weights = chosen_weights(last_level_cache_bytes())
     capture, db = out / "capture", out / "profile.db"
-    with new_folder(out / "model") as model:
+    with tempfile.TemporaryDirectory(prefix="moegauge-model-") as model:
         progress("drawing the model's weights", 0, 1)
-        write_checkpoint(SHAPE, model, seed=0, num_layers=weights.num_layers)
-    _serve(out / "model", capture, size, progress)
+        write_checkpoint(SHAPE, Path(model), seed=0, num_layers=weights.num_layers)
+        _serve(Path(model), capture, size, progress)
     _measure(capture, db, size, progress)
 
     def report(name: str, state: str, instead: str) -> LadderReport:
