@@ -72,8 +72,8 @@ def run(
 
     Args:
         inputs: capture folder, or a spec. db: profile database; made where there is none. wanted: rows. choice: runner.
-        also: further rows, of the same ranks and with the same passes, each pass of which follows that of ``wanted``, so
-            that drift falls on all alike.
+        also: further rows, of the same ranks and with the same passes, each pass of which follows that of ``wanted``,
+            so that drift falls on all alike.
         together: whether the ranks of an invocation run together; None for wherever they can.
         force: measure again, as a new generation. progress: told after every chunk.
 

@@ -27,7 +27,7 @@ def live_rows(warm: LadderReport, others: Sequence[tuple[str, LadderReport, Expl
         warm: the warm replay's report.
         others: name, report of that replay, and the explanation of the warm one by its cache state.
     """
-    rows = [("warm", *_against_serving(warm), "", "", str(_pair(warm).status))]
+    rows: list[tuple[str, ...]] = [("warm", *_against_serving(warm), "", "", str(_pair(warm).status))]
     for name, report, found in others:
         cells = (ratio_text(_share(found)), interval_text(share_interval(found)))
         rows.append((name, *_against_serving(report), *cells, str(_pair(report).status)))
