@@ -99,7 +99,9 @@ def _in_environment(out: Path | None, environment: Path | None, requests: int | 
         python = Path(sys.executable)
     else:
         folder = default_folder() if environment is None else environment.absolute()
-        stderr().print(f"vLLM for the host processor: {folder} (made if it is not there; some minutes, 3 GB)")
+        stderr().print(
+            f"vLLM for the host processor: {folder} (made if it is not there: minutes, 3 GB)", soft_wrap=True
+        )
         with progress_bar() as progress:
             python = vllm_environment(folder, progress=progress)
     words = [str(python), "-m", "moegauge", "demo", "--live"]
@@ -107,7 +109,7 @@ def _in_environment(out: Path | None, environment: Path | None, requests: int | 
     words += ["--requests", str(requests)] if requests is not None else []
     words += ["--json"] if as_json else []
     with own_package() as package:
-        own = {"PYTHONPATH": str(package), INSIDE: "1"}
+        own = {"PYTHONPATH": str(package), INSIDE: "1", "TQDM_DISABLE": "1"}
         return subprocess.run(words, env=dict(os.environ) | ONE_THREAD | own, check=False).returncode  # noqa: S603
 
 

@@ -25,11 +25,13 @@ def live_rows(warm: LadderReport, others: Sequence[tuple[str, LadderReport, Expl
 
     Args:
         warm: the warm replay's report.
-        others: name, report of that replay, and the explanation of the warm one by its cache state.
+        others: name, report of that replay, and the explanation of the warm one by its cache state. Shares of a
+            difference that is not established are not shown.
     """
     rows: list[tuple[str, ...]] = [("warm", *_against_serving(warm), "", "", str(_pair(warm).status))]
     for name, report, found in others:
-        cells = (ratio_text(_share(found)), interval_text(share_interval(found)))
+        established = _pair(warm).status is Status.DIVERGED
+        cells = (ratio_text(_share(found)), interval_text(share_interval(found))) if established else ("-", "-")
         rows.append((name, *_against_serving(report), *cells, str(_pair(report).status)))
     return rows
 
