@@ -35,6 +35,7 @@ def explained(effect: int, interval: tuple[int, int] | None) -> Explanation:
         ((-900, -400), "explains a part, not established as most (in order)"),
         ((-900, 10), "INCONCLUSIVE"),
         (None, "INCONCLUSIVE"),
+        ((100, 900), "no cache state explains it"),
     ],
 )
 def test_a_share_counts_only_with_its_whole_interval(interval: tuple[int, int] | None, words: str) -> None:

@@ -67,8 +67,10 @@ def live_conclusion(warm: LadderReport, others: Sequence[tuple[str, LadderReport
         end = f"the cache state explains most of what the warm replay misses ({' and '.join(most)})"
     elif part:
         end = f"the cache state explains a part, not established as most ({' and '.join(part)})"
+    elif all(interval is not None and interval[1] < 0 for interval in (share_interval(one[2]) for one in others)):
+        end = "no cache state explains it: the other replays lie farther from serving than the warm one"
     else:
-        end = "INCONCLUSIVE: neither effect is apart from zero; nothing here explains the difference"
+        end = "INCONCLUSIVE: no share is wholly above zero; nothing here explains the difference"
     return f"{start}; {'; '.join(told)}. Therefore: {end}."
 
 
