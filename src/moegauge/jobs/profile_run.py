@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def run(
     wanted: Wanted,
     choice: RunnerChoice,
     *,
+    also: Sequence[Wanted] = (),
     together: bool | None = None,
     force: bool = False,
     progress: Progress = silent,
@@ -70,6 +72,8 @@ def run(
 
     Args:
         inputs: capture folder, or a spec. db: profile database; made where there is none. wanted: rows. choice: runner.
+        also: further rows, of the same ranks and with the same passes, each pass of which follows that of ``wanted``,
+            so that drift falls on all alike.
         together: whether the ranks of an invocation run together; None for wherever they can.
         force: measure again, as a new generation. progress: told after every chunk.
 
@@ -94,14 +98,15 @@ def run(
             found="ranks of an invocation run together",
             remedy="Say --ranks-together no, or leave --kernel-config out.",
         )
+    states = [one.cache_state for one in (wanted, *also)]
     if plan.places:
-        models = {rank: _model(source, rank, choice, cache_state=wanted.cache_state) for rank in ranks}
+        models = {rank: _model(source, rank, choice, cache_states=states) for rank in ranks}
         return run_together(
             db,
             source,
             plan,
             models,
-            _groups(source, wanted),
+            [group for one in (wanted, *also) for group in _groups(source, one)],
             runner=choice.name,
             num_passes=wanted.num_passes,
             force=force,
@@ -109,27 +114,35 @@ def run(
         )
     done = []
     for rank in ranks:
-        mine = replace(wanted, ranks=frozenset({rank}))
+        mine = [replace(one, ranks=frozenset({rank})) for one in (wanted, *also)]
         done.append(_filled(source, db, rank, mine, choice, force=force, progress=progress))
     return replace(_added(done), ranks=plan.sentence)
 
 
 def _filled(
-    source: InputSource, db: Path, rank: int, wanted: Wanted, choice: RunnerChoice, *, force: bool, progress: Progress
+    source: InputSource,
+    db: Path,
+    rank: int,
+    wanted: Sequence[Wanted],
+    choice: RunnerChoice,
+    *,
+    force: bool,
+    progress: Progress,
 ) -> Filled:
     """Measure one rank, in this process."""
-    groups = _groups(source, wanted)
+    groups = [group for one in wanted for group in _groups(source, one)]
+    states = [one.cache_state for one in wanted]
     kernel_config = None if choice.kernel_config is None else read_kernel_config(choice.kernel_config)
     try:
         with kernel_failures():
-            model = _model(source, rank, choice, cache_state=wanted.cache_state)
+            model = _model(source, rank, choice, cache_states=states)
             runner = make_runner(choice.name, model, kernel_config)
             for group in groups:
                 runner.facts(group.condition, [work_of(spec) for spec in group.specs])
     except KernelFailed as failed:
         return nothing_measured(groups, failed)
     with open_profile_db(db, create=True) as database:
-        return fill(database, source, runner, groups, num_passes=wanted.num_passes, force=force, progress=progress)
+        return fill(database, source, runner, groups, num_passes=wanted[0].num_passes, force=force, progress=progress)
 
 
 def _groups(source: InputSource, wanted: Wanted) -> list[Group]:
@@ -171,9 +184,9 @@ def wanted_specs(source: InputSource, wanted: Wanted, one: InputChoice) -> list[
     return specs
 
 
-def _model(source: InputSource, rank: int, choice: RunnerChoice, *, cache_state: str) -> ModelSpec:
+def _model(source: InputSource, rank: int, choice: RunnerChoice, *, cache_states: Sequence[str]) -> ModelSpec:
     own = RUNNERS[choice.name][4]
-    default = len(source.layers) if own or cache_state == "served_order" else 1
+    default = len(source.layers) if own or "served_order" in cache_states else 1
     sets = choice.num_weight_sets if choice.num_weight_sets is not None else default
     if not 1 <= sets <= len(source.layers):
         raise errors.MisuseError(

@@ -31,6 +31,7 @@ from moegauge.render.ladder_text import (
     unavailable_lines,
     unmatched_lines,
 )
+from moegauge.render.live_text import LIVE_HEADINGS
 from moegauge.render.units import bytes_text, overhead_text, time_text
 
 _STYLES = {
@@ -85,6 +86,11 @@ def show_ladder(console: Console, report: LadderReport) -> None:
 def show_conditions(console: Console, report: LadderReport) -> None:
     """Print the conditions of both sides."""
     console.print(_table(CONDITION_HEADINGS, condition_cells(report)))
+
+
+def show_live(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    """Print the replays of a live demo against serving."""
+    console.print(_table(LIVE_HEADINGS, rows, right=range(1, 5)))
 
 
 class CaptureViewLike(Protocol):

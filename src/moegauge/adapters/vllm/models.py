@@ -80,18 +80,19 @@ BUILT_IN: dict[str, dict[str, Any]] = {
 """Name -> configuration. The vocabularies of the large ones are cut to 32768: it is no part of a MoE layer."""
 
 
-def write_config(name: str, folder: Path) -> None:
-    """Write config.json of a built-in model; its weights are to be drawn after loading."""
+def write_config(name: str, folder: Path, *, num_layers: int | None = None) -> None:
+    """Write config.json of a built-in model, with another number of layers if one is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(BUILT_IN[name], indent=1))
+    layers = {} if num_layers is None else {"num_hidden_layers": num_layers}
+    (folder / "config.json").write_text(json.dumps(BUILT_IN[name] | layers, indent=1))
 
 
-def write_checkpoint(name: str, folder: Path, *, seed: int) -> None:
+def write_checkpoint(name: str, folder: Path, *, seed: int, num_layers: int | None = None) -> None:
     """Write a random-initialised checkpoint of a built-in model (a small one: all of it passes through memory)."""
     import torch  # noqa: PLC0415 - the large shapes need neither
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415
 
-    write_config(name, folder)
+    write_config(name, folder, num_layers=num_layers)
     torch.manual_seed(seed)
     config = AutoConfig.from_pretrained(folder)
     config.initializer_range = 0.08
