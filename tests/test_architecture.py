@@ -127,7 +127,8 @@ def test_nothing_is_unpickled() -> None:
                 names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
                 if names & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}:
                     suspects.append(f"{name}:{node.lineno}")
-            if isinstance(node, ast.Call) and called(node) == "load":
+            # tl.load is Triton's load of device memory; there is no file in it.
+            if isinstance(node, ast.Call) and called(node) == "load" and ast.unparse(node.func) != "tl.load":
                 options = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
                 if options.get("allow_pickle") is not False and options.get("weights_only") is not True:
                     suspects.append(f"{name}:{node.lineno}")

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from moegauge import errors
+from moegauge.adapters.vllm import plugin
 from moegauge.adapters.vllm.settings import Control, Target, settings_of, write_control
 from moegauge.jobs.recording_control import start_recording, stop_recording
 
@@ -130,6 +132,27 @@ def test_the_plugin_imports_nothing_where_it_is_not_asked_to_record() -> None:
 
 def test_an_empty_variable_asks_for_nothing() -> None:
     assert registered(MOEGAUGE_CAPTURE="").stdout == "\n"
+
+
+def test_nothing_is_recorded_where_a_lane_replaces_the_call_that_is_recorded(tmp_path: Path) -> None:
+    worker = SimpleNamespace(rank=3, moegauge_lane_counts=dict)
+    plugin.attach(worker, tmp_path)
+    assert not hasattr(worker, "moegauge_recorder")
+    assert "a lane's kernel is on" in (tmp_path / "rank3.not-recorded.txt").read_text()
+
+
+@pytest.mark.parametrize("value", ["0", "true", "", "1 "])
+def test_the_selector_of_a_lane_is_off_with_anything_but_1(value: str) -> None:
+    found = registered(MOEGAUGE_CPU_LAGUNA_M8_GATHER_FINALIZE=value)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "\n", "")
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="it would patch the real one")
+def test_a_lane_that_was_asked_for_and_cannot_be_had_is_an_error_where_a_recorder_only_warns() -> None:
+    assert registered(MOEGAUGE_CAPTURE="folder").returncode == 0
+    found = registered(MOEGAUGE_CPU_LAGUNA_M8_GATHER_FINALIZE="1")
+    assert found.returncode == 1
+    assert "No module named 'vllm'" in found.stderr
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="it would patch the real one")

@@ -76,6 +76,29 @@ BUILT_IN: dict[str, dict[str, Any]] = {
         "decoder_sparse_step": 1,
         "rope_theta": 1e6,
     },
+    "tiny-laguna-3072": _COMMON
+    | {
+        "architectures": ["LagunaForCausalLM"],
+        "model_type": "laguna",
+        "vocab_size": 512,
+        "hidden_size": 3072,
+        "intermediate_size": 128,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "gating": True,
+        "num_experts": 16,
+        "num_experts_per_tok": 10,
+        "norm_topk_prob": True,
+        "moe_routed_scaling_factor": 2.5,
+        "mlp_only_layers": [0],
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["full_attention", "full_attention", "full_attention"],
+        "decoder_sparse_step": 1,
+    },
 }
 """Name -> configuration. The vocabularies of the large ones are cut to 32768: it is no part of a MoE layer."""
 

@@ -1,0 +1,1 @@
+"""Device halves of registered lanes."""
