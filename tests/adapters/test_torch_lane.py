@@ -126,6 +126,35 @@ def test_a_profile_without_the_registered_kernel_says_what_was_seen() -> None:
         device.place("scale-add", [fixture(0)])
 
 
+def test_a_profile_with_one_of_two_registered_kernels_says_which_is_missing() -> None:
+    device, backend = opened(AddOne())
+    launched = backend.launched
+    backend.launched = lambda run: ["scale" for _ in launched(run)]  # type: ignore[method-assign]
+    with pytest.raises(DeviceFailure, match="incumbent: no kernel is called add; seen: scale"):
+        device.place("scale-add", [fixture(0)])
+
+
+def test_a_graph_that_writes_other_words_than_a_call_ends_the_run_with_its_block() -> None:
+    device, backend = opened(AddOne(), **GRAPH)
+    backend.captured = lambda run: lambda: None  # type: ignore[method-assign]
+    backend.launched = lambda run: ["scale", "add", "scale_add"]  # type: ignore[method-assign]
+    device.place("scale-add", [fixture(i) for i in range(5)])
+    device.run_arm("scale-add", "candidate", num_cycles=1, first_fixture=0)
+    words = "scale-add, candidate, slot 0: a timed cycle wrote other words than a call"
+    with pytest.raises(DeviceFailure, match=words):
+        device.run_arm("scale-add", "candidate", num_cycles=1, first_fixture=1)
+
+
+def test_the_words_of_the_last_block_are_held_against_calls_too() -> None:
+    device, _ = opened(AddOne())
+    device.place("scale-add", [fixture(i) for i in range(5)])
+    device.run_arm("scale-add", "incumbent", num_cycles=1, first_fixture=0)
+    assert device._placed is not None
+    device._placed.buffers["incumbent"][46]["out"].zero_()
+    with pytest.raises(DeviceFailure, match="incumbent, slot 46: a timed cycle wrote other words than a call"):
+        device.close()
+
+
 def test_a_changed_input_is_seen() -> None:
     device, _ = opened(AddOne(greedy=True))
     out = device.outputs("scale-add", "candidate", "random/0", fixture(7), 0x7FC1)

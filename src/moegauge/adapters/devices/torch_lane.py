@@ -19,15 +19,13 @@ import numpy as np
 from moegauge import errors
 from moegauge.adapters.counters.command import CommandCounters
 from moegauge.adapters.devices.torch_backends import BACKENDS, Backend, driver_errors
+from moegauge.adapters.devices.torch_words import Tensors, fill, read_words, same_words, words_of
 from moegauge.evidence.digest import file_digest
 from moegauge.gate.ports import CounterSource, DeviceFailure, Inputs, Outputs, Words
 from moegauge.records.observation import ArmName, ArmSample
 from moegauge.records.packet import DeviceIdentity
 from moegauge.records.registration import Registration
 from moegauge.records.subject import Arm
-
-Tensors = Mapping[str, Any]
-"""torch tensors by name."""
 
 BOTH: tuple[ArmName, ArmName] = ("incumbent", "candidate")
 
@@ -115,6 +113,7 @@ class _Placed:
     buffers: Mapping[ArmName, Sequence[Tensors]]
     run: dict[ArmName, Callable[[], None]] = field(default_factory=dict)
     launches: dict[ArmName, int] = field(default_factory=dict)
+    timed: dict[ArmName, bool] = field(default_factory=lambda: dict.fromkeys(BOTH, False))
     first_fixture: int | None = None
 
 
@@ -132,13 +131,13 @@ class TorchDevice:
         del fixture
         with driver_errors():
             tensors = self._inputs(inputs)
-            before = _read(tensors, inputs)
+            before = read_words(tensors, inputs)
             buffers = self._buffers(subject, arm)
-            _fill(buffers, poison)
+            fill(buffers, poison)
             self.arms.call(subject, arm, tensors, buffers)
             found = self.arms.boundaries(subject, arm, tensors, buffers)
             words = {name: words_of(one) for name, one in found.items()}
-            return Outputs(words=words, inputs_before=before, inputs_after=_read(tensors, inputs))
+            return Outputs(words=words, inputs_before=before, inputs_after=read_words(tensors, inputs))
 
     def values_equal(self, dtype: str, left: Words, right: Words) -> bool:
         """torch.equal, on the device."""
@@ -178,6 +177,7 @@ class TorchDevice:
                     run()
 
             elapsed_ns = self.backend.elapsed_ns(cycles)
+            placed.timed[arm] = True
             return ArmSample(
                 elapsed_ns=elapsed_ns,
                 num_launches=placed.launches[arm] * num_cycles,
@@ -199,17 +199,21 @@ class TorchDevice:
             self.backend.under_profiler(cycles)
 
     def close(self) -> None:
-        """Let the slots go."""
-        self._placed = None
+        """Hold the last block's words against calls, and let the slots go."""
+        placed, self._placed = self._placed, None
+        if placed is not None:
+            with driver_errors():
+                self._check_replayed(placed)
 
     def _launches(self, subject: str, arm: ArmName, seen: Sequence[str]) -> int:
         one = self.registration.subject(subject)
         side: Arm = one.incumbent if arm == "incumbent" else one.candidate
         if not seen:
             raise DeviceFailure(f"{subject}, {arm}: the profiler has no kernel records; that is not 0 launches")
-        if not set(seen) & set(side.kernels):
-            wanted, found = ", ".join(side.kernels), ", ".join(dict.fromkeys(seen))
-            raise DeviceFailure(f"{subject}, {arm}: no kernel is called {wanted}; seen: {found}")
+        missing = [name for name in side.kernels if name not in seen]
+        if missing:
+            found = ", ".join(dict.fromkeys(seen))
+            raise DeviceFailure(f"{subject}, {arm}: no kernel is called {', '.join(missing)}; seen: {found}")
         return len(seen)
 
     def _slots(self, subject: str, fixtures: Sequence[Inputs]) -> _Placed:
@@ -224,12 +228,33 @@ class TorchDevice:
 
     def _rotate(self, placed: _Placed, first_fixture: int) -> None:
         poison = self.registration.subject(placed.subject).exactness.poison_words[0]
+        self._check_replayed(placed)
         for i, slot in enumerate(placed.inputs):
             for name, tensor in placed.fixtures[(first_fixture + i) % len(placed.fixtures)].items():
                 slot[name].copy_(tensor)
             for arm in BOTH:
-                _fill(placed.buffers[arm][i], poison)
+                fill(placed.buffers[arm][i], poison)
         placed.first_fixture = first_fixture
+
+    def _check_replayed(self, placed: _Placed) -> None:
+        """What the timed cycles of a block left in their buffers is what calls on the same inputs write, bit by bit.
+
+        Raises:
+            DeviceFailure: it is not.
+        """
+        if placed.first_fixture is None:
+            return
+        poison = self.registration.subject(placed.subject).exactness.poison_words[1]
+        for arm in BOTH:
+            for i, (inputs, timed) in enumerate(zip(placed.inputs, placed.buffers[arm], strict=True)):
+                called = {name: one.clone() for name, one in timed.items()}
+                fill(called, poison)
+                self.arms.call(placed.subject, arm, inputs, called)
+                if placed.timed[arm] and not same_words(timed, called):
+                    raise DeviceFailure(
+                        f"{placed.subject}, {arm}, slot {i}: a timed cycle wrote other words than a call"
+                    )
+            placed.timed[arm] = False
 
     def _eager(self, placed: _Placed, arm: ArmName) -> Callable[[], None]:
         call, slots = self.arms.call, list(zip(placed.inputs, placed.buffers[arm], strict=True))
@@ -257,29 +282,6 @@ class TorchDevice:
 
         signed = np.array(words, order="C").view(f"i{words.dtype.itemsize}")
         return torch.from_numpy(signed).view(getattr(torch, dtype)).to(self.backend.device)
-
-
-def words_of(tensor: Any) -> Words:
-    """Bits of a tensor, on the host."""
-    signed = tensor.contiguous().view(_signed(tensor)).cpu().numpy()
-    return np.array(signed.view(f"u{tensor.element_size()}"))
-
-
-def _read(tensors: Tensors, like: Inputs) -> Inputs:
-    return {name: words_of(one).view(like[name].dtype) for name, one in tensors.items()}
-
-
-def _fill(buffers: Tensors, poison: int) -> None:
-    for one in buffers.values():
-        bits = 8 * one.element_size()
-        word = poison & ((1 << bits) - 1)
-        one.view(_signed(one)).fill_(word - (1 << bits) if word >> (bits - 1) else word)
-
-
-def _signed(tensor: Any) -> Any:
-    import torch  # noqa: PLC0415
-
-    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
 
 
 def _torch_libraries(backend: str) -> dict[str, Path]:

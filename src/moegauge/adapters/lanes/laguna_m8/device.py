@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from moegauge import errors
-from moegauge.adapters.devices.torch_lane import Tensors, TorchDevices
+from moegauge.adapters.devices.torch_lane import TorchDevices
+from moegauge.adapters.devices.torch_words import Tensors
 from moegauge.gate.ports import CounterSource, Device
 from moegauge.lanes.laguna_m8.host_halves import DIAGNOSTIC
 from moegauge.lanes.laguna_m8.sequence import (
@@ -101,15 +102,16 @@ class LagunaArms:
         return {ROUTED: routed, SCALED: scaled, FINAL: out, DIAGNOSTIC: diagnostic, RANK_SUM: total}
 
     def files(self) -> Mapping[str, Path]:
-        """The kernels' sources, and Triton's own library."""
+        """The kernels' sources, and what compiles them: Triton's library and its assembler."""
         if not self.triton:
             return {"laguna_m8/host.py": _HERE / "host.py"}
         found = {f"laguna_m8/{name}": _HERE / name for name in _TRITON_SOURCES}
         origin = importlib.util.find_spec("triton")
         if origin is None or origin.origin is None:
             return found
-        library = Path(origin.origin).parent / "_C" / "libtriton.so"
-        return {**found, "triton/_C/libtriton.so": library}
+        folder = Path(origin.origin).parent
+        tools = ("_C/libtriton.so", "backends/nvidia/bin/ptxas")
+        return {**found, **{f"triton/{name}": folder / name for name in tools}}
 
     def versions(self) -> Mapping[str, str]:
         """Triton's version."""
