@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from moegauge.lanes.laguna_m8.contract import ContractBroken
+from moegauge.lanes.laguna_m8.sequence import TOP_K
 
 pytest.importorskip("triton", reason="the kernels are Triton")
 
@@ -118,8 +119,9 @@ def test_contraction_would_be_counted() -> None:
     build = BUILDS["gather_finalize"]
     ptx, sass = compiled(build, 90, contraction=True)
     found = problems(build, counted(ptx, PTX_COUNTED), counted(sass, SASS_COUNTED))
-    assert "PTX: 40 of fma" in found
-    assert "SASS: 40 of fma" in found
+    each = TOP_K * build.tile.block // (32 * build.tile.num_warps)  # columns of a thread, ten products each
+    assert f"PTX: {each} of fma" in found
+    assert f"SASS: {each} of fma" in found
 
 
 def test_the_candidate_issues_every_load_before_it_adds() -> None:
