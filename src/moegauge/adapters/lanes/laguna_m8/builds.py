@@ -17,9 +17,9 @@ class Tile:
     num_warps: int
 
 
-GATHER_TILE = Tile(256, 2)
-SCALE_ADD_TILE = Tile(256, 1)
-CANDIDATE_TILE = Tile(128, 1)
+GATHER_TILE = Tile(64, 1)
+SCALE_ADD_TILE = Tile(64, 1)
+CANDIDATE_TILE = Tile(128, 4)
 
 _OUTPUT = "*u16"
 _SIZES = {"hidden": HIDDEN_SIZE, "top_k": TOP_K}
