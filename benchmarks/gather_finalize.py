@@ -118,10 +118,20 @@ def median_us(graph: torch.cuda.CUDAGraph, rounds: int, cycles: int) -> float:
 
 
 def searched(name: str, variants: dict[str, Call], rounds: int, cycles: int) -> tuple[str, dict[str, float]]:
-    """The fastest variant, and the time of each in us per cycle."""
+    """The fastest variant, and the time of each in us per cycle.
+
+    The first variant after another kind of work can look faster than it stays. So the eight best are timed once more,
+    one after the other, and the best of that second time is taken; the finalists' times are those of it.
+    """
     times = {variant: median_us(captured(call), rounds, cycles) for variant, call in variants.items()}
-    best = min(times, key=lambda one: times[one])
-    print(f"search {name}: {len(times)} variants, best {best} {times[best]:.2f} us, worst {max(times.values()):.2f} us")
+    finalists = sorted(times, key=lambda one: times[one])[:8]
+    graphs = {variant: captured(variants[variant]) for variant in finalists}
+    for graph in graphs.values():
+        cycle_us(graph, cycles)
+    again = {variant: median_us(graph, rounds, cycles) for variant, graph in graphs.items()}
+    best = min(again, key=lambda one: again[one])
+    times |= again
+    print(f"search {name}: {len(times)} variants, best {best} {again[best]:.2f} us, worst {max(times.values()):.2f} us")
     return best, times
 
 

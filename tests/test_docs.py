@@ -362,7 +362,7 @@ def test_every_documented_command_line_parses(block: Block) -> None:
 def test_every_runnable_example_gives_its_status_and_the_words_shown(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("src", "evidence", "examples"):
+    for name in ("src", "evidence", "examples", "lanes"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.setenv("MOEGAUGE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)

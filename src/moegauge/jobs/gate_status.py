@@ -6,7 +6,7 @@ import msgspec
 
 from moegauge.jobs.lane_state import OpenLane
 from moegauge.records.decision import Reason
-from moegauge.records.verdict import DeviceVerdict, LaneStatus
+from moegauge.records.verdict import DeviceVerdict, LaneStatus, VerdictStep
 
 
 class LaneView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,7 +17,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         reasons: why the last step left that status. problems: what is wrong with its evidence.
         consumed: phase whose packet was consumed and has no verdict; None where there is none.
         steps: files of the steps taken.
-        devices: verdicts of the last phase that has one.
+        devices: verdicts of every phase that has one, in order.
         next: what may be done now.
     """
 
@@ -60,7 +60,12 @@ def lane_view(lane: OpenLane) -> LaneView:
         problems=tuple(lane.problems),
         consumed=consumed,
         steps=tuple(kept.path for kept in lane.steps),
-        devices=() if gate.verdict is None else gate.verdict.devices,
+        devices=() if gate.verdict is None else _verdicts(lane),
         endpoint_authorized=False,
         next=following,
     )
+
+
+def _verdicts(lane: OpenLane) -> tuple[DeviceVerdict, ...]:
+    taken = [kept.record for kept in lane.steps]
+    return tuple(device for step in taken if isinstance(step, VerdictStep) for device in step.devices)
