@@ -19,7 +19,7 @@ from simulator import Recording
 
 __all__ = ["desk", "imported"]
 
-BUNDLED = Path(__file__).parents[2] / "src" / "moegauge" / "bundled" / "h200-qwen3-graph"
+BUNDLED = Path(__file__).parents[2] / "evidence" / "h200-qwen3-graph"
 ALL = dict.fromkeys((EXACT, ITERATION, FULL_RUN), nothing)
 
 

@@ -12,7 +12,7 @@ from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify import verify
 from moegauge.records.comparison import LadderReport
 
-BUNDLED = "h200-qwen3-graph"
+BUNDLED = "h200-qwen3-live"
 
 
 @dataclass(frozen=True)
