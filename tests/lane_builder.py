@@ -12,8 +12,8 @@ from moegauge.evidence.digest import record_digest
 from moegauge.gate.protocol import Gate
 from moegauge.gate.rehearsal import FAULTS, expected_status, fault_label
 from moegauge.gate.verdict import RunEvidence, Seen
+from moegauge.records.adequacy import MutationResult
 from moegauge.records.decision import reason
-from moegauge.records.exactness import MutationResult
 from moegauge.records.lane import (
     AmendmentStep,
     AuditFinding,

@@ -26,11 +26,11 @@ from moegauge.evidence.tables import TableSchema
 from moegauge.jobs import gate_stage0
 from moegauge.jobs.explanation import CHANGEABLE
 from moegauge.records import (
+    adequacy,
     capture,
     comparison,
     counter_rules,
     decision,
-    exactness,
     explanation,
     exploration,
     identity,
@@ -126,22 +126,16 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
     ("profile-spec", "given_ids", profile_spec.IdsInput),
     ("profile-spec", "given_popularity", profile_spec.PopularityInput),
     *(
-        ("gate-exactness", struct.__name__, struct)
+        ("gate-adequacy", struct.__name__, struct)
         for struct in (
-            exactness.WordComparison,
-            exactness.WordCounts,
-            exactness.Mismatch,
-            exactness.InputCheck,
-            exactness.WrittenCheck,
-            exactness.ExactnessResult,
-            exactness.Kill,
-            exactness.KillCheck,
-            exactness.MutationResult,
-            exactness.FamilyRow,
-            exactness.CoverageRow,
-            exactness.CorpusResult,
-            exactness.CorpusManifest,
-            exactness.FixtureDigest,
+            adequacy.Kill,
+            adequacy.KillCheck,
+            adequacy.MutationResult,
+            adequacy.FamilyRow,
+            adequacy.CoverageRow,
+            adequacy.CorpusResult,
+            adequacy.CorpusManifest,
+            adequacy.FixtureDigest,
         )
     ),
     *(

@@ -7,7 +7,7 @@ import pytest
 
 from moegauge.errors import MisuseError
 from moegauge.gate.mutation import Mutant, Outputs, check_mutation_adequacy
-from moegauge.records.exactness import Kill, MutationResult
+from moegauge.records.adequacy import Kill, MutationResult
 
 Toy = np.ndarray
 FIXTURES: dict[str, Toy] = {

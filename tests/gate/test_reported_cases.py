@@ -21,8 +21,9 @@ from moegauge.gate.ports import Inputs, Outputs, Words
 from moegauge.gate.running import Draft, LayoutBreach, phase_a
 from moegauge.gate.verdict import Judged
 from moegauge.gate.words import values_equal
+from moegauge.numerics.words import UInt32Array
 from moegauge.records.lane import CheckResult, FixtureDigests
-from moegauge.records.observation import ArmName, ArmSample, BindingObservation, BoundaryWords
+from moegauge.records.observation import ArmName, ArmSample, BindingObservation, BoundaryWords, Unwritten
 from moegauge.records.registration import Registration
 
 PENDING = "COMPONENT_TIMING_PASS_PENDING_MANDATORY_COUNTERS"
@@ -151,6 +152,50 @@ def test_one_wrong_word_fails_with_its_index_and_both_words(right: int, wrong: i
         f"one/0, final: 1 words differ, first at [0, 1]: incumbent 0x{right:04X}, candidate 0x{wrong:04X} ({kind})"
         in sentence
     )
+
+
+def test_a_mismatch_at_a_tie_is_called_one_where_the_lane_says_what_was_rounded() -> None:
+    class Rounding(LiteralLane):
+        def before_rounding(self, subject: str, fixture: str) -> dict[str, UInt32Array]:
+            return {"final": np.array([[0x3F800000, 0x3F808000]], dtype=np.uint32)}
+
+    device = LiteralDevice(always(0x3F80), always(0x3F81, 0x3F80))
+    sentence = "one/0, final: 1 words differ, first at [0, 1]: incumbent 0x3F80, candidate 0x3F81"
+    assert f"{sentence} (tie)." in outcome(Rounding((0x3F80, 0x3F80)), device)[1]
+    assert f"{sentence} (other)." in outcome(LiteralLane((0x3F80, 0x3F80)), device)[1]
+
+
+def test_words_of_several_classes_are_counted_by_class() -> None:
+    class Both(LiteralDevice):
+        def outputs(self, subject: str, arm: ArmName, fixture: str, inputs: Inputs, poison: int) -> Outputs:
+            out = super().outputs(subject, arm, fixture, inputs, poison)
+            found = np.array([[0x8000, 0x0001]], dtype=np.uint16) if arm == "candidate" else out.words["final"]
+            return Outputs({"final": found}, out.inputs_before, out.inputs_after)
+
+    _, sentence = outcome(LiteralLane((0, 0)), Both(always(0), always(0)))
+    assert (
+        "2 words differ, first at [0, 0]: incumbent 0x3F80, candidate 0x8000 (other; 1 subnormal, 1 other)." in sentence
+    )
+
+
+@pytest.mark.parametrize(("arm", "status"), [("candidate", "COMPONENT_FAILED"), ("incumbent", "NOT_EVALUABLE")])
+def test_words_that_nobody_wrote_are_told_with_the_first_index(arm: str, status: str) -> None:
+    class Leaves(LiteralDevice):
+        def outputs(self, subject: str, called: ArmName, fixture: str, inputs: Inputs, poison: int) -> Outputs:
+            out = super().outputs(subject, called, fixture, inputs, poison)
+            if called == arm:
+                out.words["final"][0, 1] = poison
+            return out
+
+    found, drafts = judged(LiteralLane((0x4000, 0x4000)), Leaves(always(0x4000), always(0x4000)))
+    assert str(found.status) == status
+    assert f"one/0, final: the {arm} left 1 words unwritten, first at [0, 1]." in found.devices[0].reasons[0].sentence
+    assert boundary(drafts).unwritten == {arm: Unwritten(num_words=1, first_index=(0, 1))}
+
+
+def test_arms_that_write_every_word_leave_none_and_that_is_recorded() -> None:
+    _, drafts = judged(LiteralLane((0, 0)), LiteralDevice(always(0), always(0)))
+    assert boundary(drafts).unwritten == {}
 
 
 def test_a_flipped_sign_of_zero_fails_though_torch_equal_says_equal() -> None:

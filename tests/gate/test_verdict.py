@@ -20,7 +20,9 @@ from moegauge.records.observation import (
     Mismatch,
     Observation,
     RepeatObservation,
+    Unwritten,
 )
+from moegauge.records.schema import canonical_bytes
 from moegauge.records.verdict import TERMINAL, LaneStatus
 
 PENDING = "COMPONENT_TIMING_PASS_PENDING_MANDATORY_COUNTERS"
@@ -153,6 +155,63 @@ def test_a_nan_that_equals_itself_in_bits_passes_with_torch_equal_inapplicable(l
     for moment in ("pre", "post"):
         drafts = with_fixture(drafts, moment, "edges/0", with_words(contains_nan=True, torch_equal=None))
     assert str(lane.gate.judge(lane.run(drafts)).status) == PENDING
+
+
+def test_evidence_that_counted_no_classes_is_read_and_judged_as_it_was(lane: LaneBuilder) -> None:
+    before = b"""{
+  "candidate": [
+    "other",
+    "other"
+  ],
+  "contains_nan": false,
+  "incumbent": [
+    "words-final-edges-0",
+    "words-final-edges-0"
+  ],
+  "mismatch": {
+    "candidate_word": "0x8000",
+    "first_index": [
+      1,
+      0
+    ],
+    "incumbent_word": "0x0000",
+    "num_words": 1,
+    "word_class": "signed zero"
+  },
+  "torch_equal": true
+}
+"""
+    words = msgspec.json.decode(before, type=BoundaryWords)
+    assert canonical_bytes(words) == before
+    change = with_words(**{name: getattr(words, name) for name in words.__struct_fields__})
+    judged = lane.gate.judge(lane.run(with_fixture(lane.observations(), "pre", "edges/0", change)))
+    assert [why.sentence for why in judged.devices[0].reasons] == [
+        "scale-add, pre, edges/0, final: 1 words differ, first at [1, 0]: incumbent 0x0000, candidate 0x8000 "
+        "(signed zero)."
+    ]
+    change = with_words(candidate=("words-final-edges-0", "poisoned"))
+    judged = lane.gate.judge(lane.run(with_fixture(lane.observations(), "pre", "edges/0", change)))
+    assert [why.sentence for why in judged.devices[0].reasons] == [
+        "scale-add, pre, edges/0, final: words of the candidate depend on what its output held before."
+    ]
+
+
+def test_unwritten_words_of_an_arm_whose_calls_agree_are_no_evidence(lane: LaneBuilder) -> None:
+    change = with_words(unwritten={"candidate": Unwritten(num_words=1, first_index=(0, 0))})
+    judged = lane.gate.judge(lane.run(with_fixture(lane.observations(), "pre", "edges/0", change)))
+    assert judged.status == "INVALID_EVIDENCE"
+    assert "digests and comparison contradict each other" in sentences(judged)
+
+
+@pytest.mark.parametrize("counts", [{}, {"signed zero": 2}, {"other": 1}])
+def test_classes_that_do_not_add_up_or_lack_that_of_the_first_word_are_refused(counts: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="num_by_class: counts that add up to num_words"):
+        msgspec.structs.replace(MISMATCH, num_by_class=counts)
+
+
+def test_no_unwritten_word_is_no_record_of_unwritten_words() -> None:
+    with pytest.raises(ValueError, match="num_words: at least 1"):
+        Unwritten(num_words=0, first_index=())
 
 
 def test_equal_digests_with_a_recorded_mismatch_are_no_evidence(lane: LaneBuilder) -> None:

@@ -477,6 +477,25 @@ DEVICES = FullDevices()
 """
 
 
+# --- code of another state --------------------------------------------------------------------------------------------
+
+
+def test_fixtures_are_computed_again_by_other_code_than_the_frozen_one_where_it_gives_the_same(tiny: TinyLane) -> None:
+    tiny.to_rehearsed().authorized("a")
+    assert tiny.ran("a") == PENDING
+    host = tiny.repository / "tiny" / "host.py"
+    host.write_text(host.read_text() + "\nLATER = 1\n")
+    found = verify_lane(tiny.folder)
+    assert found.differences == ()
+    assert "inputs and oracle words of 4 fixtures (by code that is not the frozen one)" in found.checked
+    host.write_text(host.read_text().replace("x + np.uint16(1)", "x + np.uint16(2)"))
+    found = verify_lane(tiny.folder)
+    assert found.differences == ()
+    assert (
+        "4 fixtures NOT computed again (the lane's code is not the frozen one and gives other words)" in found.checked
+    )
+
+
 # --- edited evidence --------------------------------------------------------------------------------------------------
 
 

@@ -11,12 +11,15 @@ import torch
 
 from moegauge import errors
 from moegauge.adapters.lanes.laguna_m8 import device, host
-from moegauge.gate.ports import Words
+from moegauge.gate.ports import RoundingLane, Words
+from moegauge.gate.words import first_mismatch
 from moegauge.lanes.laguna_m8 import registrations
 from moegauge.lanes.laguna_m8.contract import CONTRACTS, ContractBroken
 from moegauge.lanes.laguna_m8.corpus import FAMILIES, corpus
 from moegauge.lanes.laguna_m8.facts import Platform
 from moegauge.lanes.laguna_m8.host_halves import CPU, CUDA, XPU
+from moegauge.numerics import bf16
+from moegauge.numerics.words import WordClass, word_class
 from moegauge.records.observation import ArmName
 from moegauge.records.registration import Registration
 
@@ -51,6 +54,25 @@ def test_arms_in_torch_give_the_oracles_words(fixture: str, arm: ArmName) -> Non
     expected = CPU.oracle("", fixture)
     assert set(found) == set(expected) == {"routed", "scaled", "final", "diagnostic", "rank_sum"}
     assert {name: int((found[name] != expected[name]).sum()) for name in found} == dict.fromkeys(found, 0)
+
+
+@pytest.mark.parametrize("fixture", ["tie-final/tie-final-chunk0", "nan/nan-words", "random/random-wide-002"])
+def test_the_words_said_to_be_rounded_round_to_the_oracles(fixture: str) -> None:
+    assert isinstance(CPU, RoundingLane)
+    before, expected = CPU.before_rounding("", fixture), CPU.oracle("", fixture)
+    assert set(before) == set(expected)
+    for name, words in before.items():
+        assert np.array_equal(bf16.rounded(words), expected[name]), name
+
+
+def test_a_word_rounded_the_other_way_at_a_tie_is_called_a_tie() -> None:
+    fixture = "tie-final/tie-final-chunk0"
+    before, right = CPU.before_rounding("", fixture)["final"], CPU.oracle("", fixture)["final"]
+    low = (before >> 16).astype(np.uint16)
+    wrong = np.where(bf16.is_tie(before) & (word_class(low) == WordClass.NORMAL), low + (right == low), right)
+    found = first_mismatch("bfloat16", right, wrong.astype(np.uint16), before=before)
+    assert found is not None
+    assert found.num_by_class == {"tie": found.num_words}
 
 
 def test_a_slot_of_minus_one_adds_nothing_on_the_host() -> None:

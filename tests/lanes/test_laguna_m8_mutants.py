@@ -15,7 +15,7 @@ from moegauge.lanes.laguna_m8.fixture import Fixture
 from moegauge.lanes.laguna_m8.kills import KILLS, mutation_adequacy
 from moegauge.lanes.laguna_m8.mutants import MUTANTS, sequence
 from moegauge.lanes.laguna_m8.sequence import FINAL, gather_finalize, words_of
-from moegauge.records.exactness import Kill
+from moegauge.records.adequacy import Kill
 
 Row = list[int]
 Element = Callable[[Row, Row, int], int]

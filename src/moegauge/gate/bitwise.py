@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from moegauge.records.decision import Reason, reason
 from moegauge.records.lane import FixtureDigests
 from moegauge.records.observation import (
+    ArmName,
     BoundaryWords,
     ExactnessObservation,
     FixtureObservation,
+    Mismatch,
     RepeatObservation,
 )
 from moegauge.records.subject import Subject
@@ -93,26 +95,55 @@ def _words(
     subject: Subject, frozen: FixtureDigests, words: BoundaryWords, boundary: str, where: str
 ) -> Iterable[Reason]:
     incumbent, candidate = words.incumbent, words.candidate
-    differ = incumbent[0] != candidate[0]
-    if differ != (words.mismatch is not None) or words.contains_nan != (words.torch_equal is None):
+    if _contradicts(words):
         yield reason("EVIDENCE_DAMAGED", f"{where}: digests and comparison contradict each other.")
     if incumbent[0] != incumbent[1]:
         yield reason(
-            "INCUMBENT_NOT_REPEATABLE", f"{where}: two calls of the incumbent gave different words, or left some."
+            "INCUMBENT_NOT_REPEATABLE",
+            _unwritten(words, "incumbent", where)
+            or f"{where}: two calls of the incumbent gave different words, or left some.",
         )
     if subject.exactness.incumbent_vs_oracle == "equal" and incumbent[0] != frozen.oracle.get(boundary):
         yield reason("ORACLE_INVALID", f"{where}: the incumbent does not give the oracle's words.")
     if candidate[0] != candidate[1]:
-        yield reason("NOT_FULLY_WRITTEN", f"{where}: words of the candidate depend on what its output held before.")
-    if words.mismatch is not None:
-        one = words.mismatch
         yield reason(
-            "WORDS_DIFFER",
-            f"{where}: {one.num_words} words differ, first at {list(one.first_index)}: incumbent {one.incumbent_word}, "
-            f"candidate {one.candidate_word} ({one.word_class}).",
+            "NOT_FULLY_WRITTEN",
+            _unwritten(words, "candidate", where)
+            or f"{where}: words of the candidate depend on what its output held before.",
         )
+    if words.mismatch is not None:
+        yield reason("WORDS_DIFFER", f"{where}: {_mismatch(words.mismatch)}")
     elif words.torch_equal is False:
         yield reason("TORCH_UNEQUAL", f"{where}: torch.equal calls equal words different.")
+
+
+def _contradicts(words: BoundaryWords) -> bool:
+    """Whether digests and comparison cannot both be true."""
+    unwritten = words.unwritten or {}
+    calls = {"incumbent": words.incumbent, "candidate": words.candidate}
+    return (
+        (words.incumbent[0] != words.candidate[0]) != (words.mismatch is not None)
+        or words.contains_nan != (words.torch_equal is None)
+        or any(len(set(calls[arm])) == 1 for arm in unwritten)
+    )
+
+
+def _unwritten(words: BoundaryWords, arm: ArmName, where: str) -> str | None:
+    """What an arm left unwritten; None where nothing was seen to be, or nobody looked."""
+    one = (words.unwritten or {}).get(arm)
+    if one is None:
+        return None
+    return f"{where}: the {arm} left {one.num_words} words unwritten, first at {list(one.first_index)}."
+
+
+def _mismatch(one: Mismatch) -> str:
+    """Count, first index, both words and class; counts of the classes where there are several."""
+    counts = one.num_by_class or {}
+    classes = f"; {', '.join(f'{num} {name}' for name, num in counts.items())}" if len(counts) > 1 else ""
+    return (
+        f"{one.num_words} words differ, first at {list(one.first_index)}: incumbent {one.incumbent_word}, "
+        f"candidate {one.candidate_word} ({one.word_class}{classes})."
+    )
 
 
 def _repeat(subject: Subject, seen: RepeatObservation) -> Iterable[Reason]:

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from moegauge import errors
 from moegauge.gate.words import Words, first_mismatch
+from moegauge.records.adequacy import Kill, KillCheck, MutationResult
 from moegauge.records.decision import Reason, reason
-from moegauge.records.exactness import Kill, KillCheck, MutationResult
 
 FixtureT = TypeVar("FixtureT")
 

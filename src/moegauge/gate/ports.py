@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from moegauge.gate.mutation import Mutant
 from moegauge.gate.words import Words
+from moegauge.numerics.words import UInt32Array
 from moegauge.records.lane import CheckResult
 from moegauge.records.observation import ArmName, ArmSample
 from moegauge.records.packet import DeviceIdentity
 from moegauge.records.registration import Registration
 
-__all__ = ["Clock", "CounterSource", "Device", "DeviceFailure", "Devices", "Inputs", "Lane", "Outputs", "Words"]
+__all__ = [
+    "Clock",
+    "CounterSource",
+    "Device",
+    "DeviceFailure",
+    "Devices",
+    "Inputs",
+    "Lane",
+    "Outputs",
+    "RoundingLane",
+    "Words",
+]
 
 Inputs = Mapping[str, NDArray[Any]]
 """Inputs of one fixture by name; bfloat16 as uint16 words."""
@@ -53,6 +65,15 @@ class Lane(Protocol):
 
     def coverage(self, subject: str) -> Mapping[str, int]:
         """What the corpus covers, counted over its fixtures, by the names of the registered coverage bounds."""
+        ...
+
+
+@runtime_checkable
+class RoundingLane(Protocol):
+    """A lane that also says what its oracle rounded, so that a mismatch can be called a tie. No lane has to."""
+
+    def before_rounding(self, subject: str, fixture: str) -> Mapping[str, UInt32Array]:
+        """FP32 words that the oracle rounded, by bfloat16 boundary, in the boundary's shape."""
         ...
 
 

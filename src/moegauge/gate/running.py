@@ -6,14 +6,16 @@ A1, B1, B2, A2 of each subject under the profiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from moegauge.evidence.digest import arrays_digest
 from moegauge.gate.counters import ARMS
-from moegauge.gate.ports import CounterSource, Device, Inputs, Lane, Outputs, Words
-from moegauge.gate.words import WORD_DTYPES, contains_nan, first_mismatch
+from moegauge.gate.ports import CounterSource, Device, Lane, Outputs, RoundingLane, Words
+from moegauge.gate.words import WORD_DTYPES, contains_nan, first_mismatch, unwritten_words
+from moegauge.numerics.words import UInt32Array
 from moegauge.records.observation import (
     ArmName,
     BlockObservation,
@@ -93,16 +95,15 @@ def _exactness(subject: Subject, lane: Lane, device: Device, moment: Moment) -> 
     names = lane.fixtures(subject.name)
     for family in subject.corpus:
         fixtures = tuple(
-            fixture_observation(subject, name, lane.inputs(subject.name, name), device)
-            for name in names
-            if name.partition("/")[0] == family.name
+            fixture_observation(subject, lane, name, device) for name in names if name.partition("/")[0] == family.name
         )
         fields = {"subject": subject.name, "moment": moment, "family": family.name, "fixtures": fixtures}
         yield Draft(ExactnessObservation, fields)
 
 
-def fixture_observation(subject: Subject, fixture: str, inputs: Inputs, device: Device) -> FixtureObservation:
+def fixture_observation(subject: Subject, lane: Lane, fixture: str, device: Device) -> FixtureObservation:
     """Call both arms on one fixture under both poison words, and compare them at every boundary."""
+    inputs = lane.inputs(subject.name, fixture)
     calls = {
         arm: [
             _checked(subject, fixture, device.outputs(subject.name, arm, fixture, inputs, poison))
@@ -115,7 +116,13 @@ def fixture_observation(subject: Subject, fixture: str, inputs: Inputs, device: 
         inputs_before=arrays_digest(calls["incumbent"][0].inputs_before),
         inputs_after=_inputs_after(calls),
         boundaries={
-            one.name: _boundary(one, {arm: [out.words[one.name] for out in calls[arm]] for arm in BOTH}, device)
+            one.name: _boundary(
+                one,
+                {arm: [out.words[one.name] for out in calls[arm]] for arm in BOTH},
+                device,
+                poisons=subject.exactness.poison_words,
+                before=partial(_before, lane, subject.name, fixture, one.name),
+            )
             for one in subject.boundaries
         },
     )
@@ -128,16 +135,32 @@ def _inputs_after(calls: dict[ArmName, list[Outputs]]) -> str:
     return next((digest for digest in digests if digest != first), digests[-1])
 
 
-def _boundary(boundary: Boundary, words: dict[ArmName, list[Words]], device: Device) -> BoundaryWords:
+def _before(lane: Lane, subject: str, fixture: str, boundary: str) -> UInt32Array | None:
+    """What the oracle rounded; None where the lane does not say."""
+    return lane.before_rounding(subject, fixture).get(boundary) if isinstance(lane, RoundingLane) else None
+
+
+def _boundary(
+    boundary: Boundary,
+    words: dict[ArmName, list[Words]],
+    device: Device,
+    *,
+    poisons: tuple[int, int],
+    before: Callable[[], UInt32Array | None],
+) -> BoundaryWords:
+    """Compare the arms' first calls, and each arm's two. ``before`` is asked only where words differ."""
     left, right = words["incumbent"][0], words["candidate"][0]
     nan = contains_nan(boundary.dtype, left) or contains_nan(boundary.dtype, right)
     digests = {arm: [arrays_digest({boundary.name: one}) for one in words[arm]] for arm in BOTH}
+    differ = digests["incumbent"][0] != digests["candidate"][0]
+    unwritten = {arm: unwritten_words(words[arm][0], words[arm][1], poisons) for arm in BOTH}
     return BoundaryWords(
         incumbent=(digests["incumbent"][0], digests["incumbent"][1]),
         candidate=(digests["candidate"][0], digests["candidate"][1]),
         torch_equal=None if nan else device.values_equal(boundary.dtype, left, right),
         contains_nan=nan,
-        mismatch=first_mismatch(boundary.dtype, left, right),
+        mismatch=first_mismatch(boundary.dtype, left, right, before=before()) if differ else None,
+        unwritten={arm: one for arm, one in unwritten.items() if one is not None},
     )
 
 

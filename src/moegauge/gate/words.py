@@ -1,4 +1,4 @@
-"""Comparing words: where they differ first, and what kind of word stands there."""
+"""Comparing words: where they differ, which classes of difference they show, and which words nobody wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moegauge.records.observation import Mismatch
+from moegauge import errors
+from moegauge.numerics import bf16
+from moegauge.numerics.words import BoolArray, UInt32Array, WordClass
+from moegauge.records.observation import Mismatch, Unwritten
 
 Words = NDArray[np.unsignedinteger[Any]]
 """Raw bits in the shape of the boundary: unsigned integers as wide as the number format."""
@@ -24,37 +27,105 @@ WORD_DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
 """Unsigned integers that hold the words of each number format."""
 
 
-def first_mismatch(dtype: str, incumbent: Words, candidate: Words) -> Mismatch | None:
+CLASSES = ("NaN payload", "signed zero", "NaN", "subnormal", "tie", "infinity", "integer", "other")
+"""What kind of difference two unequal words are; the first that fits.
+
+NaN payload: both are NaN. signed zero: both are zero. NaN: one is. subnormal: one at least is. tie: neighbours, and the
+FP32 word that the oracle rounded lies exactly between them. infinity: one at least is. integer: the words are no
+floating-point numbers. other: none of these.
+"""
+
+
+def first_mismatch(
+    dtype: str, incumbent: Words, candidate: Words, *, before: UInt32Array | None = None
+) -> Mismatch | None:
     """Where two arrays of words differ; None where they do not.
 
     Args:
         dtype: number format of the words. incumbent, candidate: words of one shape.
+        before: FP32 words of the same shape that the oracle rounded to bfloat16 here. They tell ties; without them, and
+            in any other format, no difference is called a tie.
+
+    Raises:
+        MisuseError: ``before`` is not what is said above.
     """
-    differing = np.argwhere(incumbent != candidate)
-    if not len(differing):
+    differing = incumbent != candidate
+    if not differing.any():
         return None
-    first = tuple(int(i) for i in differing[0])
-    left, right = int(incumbent[first]), int(candidate[first])
+    if before is not None:
+        _check_before(before, incumbent.shape)
+        before = before[differing]
+    classes = _classes(dtype, incumbent[differing], candidate[differing], before)
+    first = tuple(int(i) for i in np.argwhere(differing)[0])
+    num = np.bincount(classes, minlength=len(CLASSES))
     digits = incumbent.dtype.itemsize * 2
     return Mismatch(
-        num_words=len(differing),
+        num_words=len(classes),
         first_index=first,
-        incumbent_word=f"0x{left:0{digits}X}",
-        candidate_word=f"0x{right:0{digits}X}",
-        word_class=mismatch_class(dtype, left, right),
+        incumbent_word=f"0x{int(incumbent[first]):0{digits}X}",
+        candidate_word=f"0x{int(candidate[first]):0{digits}X}",
+        word_class=CLASSES[classes[0]],
+        num_by_class={name: int(count) for name, count in zip(CLASSES, num, strict=True) if count},
     )
 
 
-def mismatch_class(dtype: str, left: int, right: int) -> str:
-    """What kind of difference two unequal words are, the rarest kind that either shows."""
+def unwritten_words(first: Words, second: Words, poisons: tuple[int, int]) -> Unwritten | None:
+    """Words that nobody wrote: they hold the poison of either call; None where there are none.
+
+    Args:
+        first, second: words of one shape from two calls of an arm. poisons: words that the output was filled with
+            before each, cut to its width. A kernel that writes a word writes the same one both times.
+    """
+    width = int(np.iinfo(first.dtype).max)
+    held = (first == (poisons[0] & width)) & (second == (poisons[1] & width)) & (first != second)
+    if not held.any():
+        return None
+    index = tuple(int(i) for i in np.argwhere(held)[0])
+    return Unwritten(num_words=int(np.count_nonzero(held)), first_index=index)
+
+
+def _check_before(before: UInt32Array, shape: tuple[int, ...]) -> None:
+    if before.dtype != np.uint32 or before.shape != shape:
+        raise errors.MisuseError(
+            where="before_rounding of the lane",
+            expected=f"uint32 words {list(shape)}",
+            found=f"{before.dtype.name} {list(before.shape)}",
+            remedy="Give the FP32 words that the oracle rounded, in the shape of the boundary.",
+        )
+
+
+def _classes(dtype: str, left: Words, right: Words, before: UInt32Array | None) -> NDArray[np.intp]:
+    """Place in :data:`CLASSES` of each pair of unequal words; arrays of one dimension."""
     if dtype not in MANTISSA_BITS:
-        return "integer"
-    kinds = {_kind(dtype, left), _kind(dtype, right)}
-    if kinds == {"NaN"}:
-        return "NaN payload"
-    if kinds == {"zero"}:
-        return "signed zero"
-    return next((kind for kind in ("NaN", "infinity", "subnormal") if kind in kinds), "other")
+        return np.full(left.shape, CLASSES.index("integer"))
+    kinds = _kinds(dtype, left), _kinds(dtype, right)
+    none = np.zeros(left.shape, dtype=bool)
+    fits = {
+        "NaN payload": _both(kinds, WordClass.NAN),
+        "signed zero": _both(kinds, WordClass.ZERO),
+        "NaN": _either(kinds, WordClass.NAN),
+        "subnormal": _either(kinds, WordClass.SUBNORMAL),
+        "tie": none if before is None or dtype != "bfloat16" else _lies_between(before, left, right),
+        "infinity": _either(kinds, WordClass.INFINITY),
+        "integer": none,
+        "other": ~none,
+    }
+    return np.asarray(np.argmax(np.stack([fits[name] for name in CLASSES]), axis=0))
+
+
+def _both(kinds: tuple[NDArray[np.intp], NDArray[np.intp]], kind: WordClass) -> BoolArray:
+    return np.asarray((kinds[0] == kind) & (kinds[1] == kind))
+
+
+def _either(kinds: tuple[NDArray[np.intp], NDArray[np.intp]], kind: WordClass) -> BoolArray:
+    return np.asarray((kinds[0] == kind) | (kinds[1] == kind))
+
+
+def _lies_between(before: UInt32Array, left: Words, right: Words) -> BoolArray:
+    """Whether the FP32 word is the exact middle of two neighbouring BF16 words."""
+    low = (before >> np.uint32(16)).astype(np.uint16)
+    high = low + np.uint16(1)
+    return np.asarray(bf16.is_tie(before) & (np.minimum(left, right) == low) & (np.maximum(left, right) == high))
 
 
 def contains_nan(dtype: str, words: Words) -> bool:
@@ -87,12 +158,9 @@ def _first_nan(dtype: str) -> Any:
     return WORD_DTYPES[dtype].type(int(_magnitude(dtype)) - mantissa + 1)
 
 
-def _kind(dtype: str, word: int) -> str:
-    magnitude, mantissa = word & int(_magnitude(dtype)), (1 << MANTISSA_BITS[dtype]) - 1
-    if magnitude >= int(_first_nan(dtype)):
-        return "NaN"
-    if magnitude == int(_first_nan(dtype)) - 1 and dtype != "float8_e4m3fn":
-        return "infinity"
-    if magnitude > mantissa:
-        return "normal"
-    return "subnormal" if magnitude else "zero"
+def _kinds(dtype: str, words: Words) -> NDArray[np.intp]:
+    """:class:`WordClass` of each word."""
+    first_nan = int(_first_nan(dtype))
+    infinity = first_nan if dtype == "float8_e4m3fn" else first_nan - 1
+    bounds = np.array([1, 1 << MANTISSA_BITS[dtype], infinity, first_nan], dtype=words.dtype)
+    return np.asarray(np.searchsorted(bounds, words & _magnitude(dtype), side="right"))

@@ -24,7 +24,7 @@ from moegauge.gate.checks import COMPILE
 from moegauge.gate.mutation import Mutant, check_mutation_adequacy
 from moegauge.gate.ports import Inputs, Lane
 from moegauge.jobs.lane_code import entry, put_on_path, source_paths
-from moegauge.records.exactness import MutationResult
+from moegauge.records.adequacy import MutationResult
 from moegauge.records.lane import CheckResult, FixtureDigests
 from moegauge.records.registration import Registration
 from moegauge.records.subject import Subject

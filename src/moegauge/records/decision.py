@@ -75,7 +75,6 @@ CODES: dict[str, str] = {
     "NOTHING_CAPTURED": "the capture holds no complete unit to compare",
     "NO_CHECKS": "a set of checks is empty, so it shows nothing and fails",
     "CHECK_MISSING": "a planned check was not made",
-    "CHECK_NOT_PLANNED": "a check was not planned, or came twice",
     "WORDS_DIFFER": "two runs differ in at least one word of a boundary",
     "TORCH_UNEQUAL": "the words are equal and hold no NaN, but torch.equal says otherwise",
     "INPUT_NOT_REGISTERED": "the input of a run is not the one whose digest was registered",

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from moegauge.records.adequacy import MutationResult
 from moegauge.records.capture import FileDigest
-from moegauge.records.exactness import MutationResult
 from moegauge.records.registration import Registration
 from moegauge.records.schema import Record
 

@@ -43,14 +43,14 @@ class BindingObservation(Observation, frozen=True, kw_only=True, forbid_unknown_
     surroundings: Surroundings
 
 
-class Mismatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where two arms differ at a boundary.
 
     Attributes:
         num_words: words that differ. first_index: first of them, in row-major order.
         incumbent_word, candidate_word: the words there, in hexadecimal.
-        word_class: what kind of word it is (``subnormal``, ``signed zero``, ``NaN payload``, ``NaN``, ``infinity``,
-            ``integer``, ``other``).
+        word_class: class of the difference there (:data:`moegauge.gate.words.CLASSES`).
+        num_by_class: how many words of each class; adds up to ``num_words``. None in evidence that did not count them.
     """
 
     num_words: int
@@ -58,9 +58,30 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     incumbent_word: str
     candidate_word: str
     word_class: str
+    num_by_class: dict[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        counts = self.num_by_class
+        if counts is not None and (sum(counts.values()) != self.num_words or self.word_class not in counts):
+            raise ValueError("num_by_class: counts that add up to num_words, that of the first word among them")
 
 
-class BoundaryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Unwritten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words of an arm that hold the poison of both its calls.
+
+    Attributes:
+        num_words: how many, at least 1. first_index: first of them, in row-major order.
+    """
+
+    num_words: int
+    first_index: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.num_words < 1:
+            raise ValueError("num_words: at least 1; an arm that wrote every word is not here")
+
+
+class BoundaryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Words at one boundary.
 
     Attributes:
@@ -68,6 +89,7 @@ class BoundaryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         torch_equal: what ``torch.equal`` says of the first pair; None where a NaN makes it inapplicable.
         contains_nan: whether a word of either is a NaN.
         mismatch: where the first pair differs; None where it does not.
+        unwritten: by arm, words that nobody wrote; empty where there are none, None in evidence that did not look.
     """
 
     incumbent: tuple[str, str]
@@ -75,6 +97,7 @@ class BoundaryWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     torch_equal: bool | None
     contains_nan: bool
     mismatch: Mismatch | None
+    unwritten: dict[ArmName, Unwritten] | None = None
 
 
 class FixtureObservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from moegauge.records.exactness import Kill
+from moegauge.records.adequacy import Kill
 from moegauge.records.ratio import parse_ratio
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]{0,79}\Z")

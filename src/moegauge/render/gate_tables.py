@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from moegauge.records.exactness import CorpusResult, Kill, MutationResult
+from moegauge.records.adequacy import CorpusResult, Kill, MutationResult
 
 
 def corpus_tables(result: CorpusResult) -> str:

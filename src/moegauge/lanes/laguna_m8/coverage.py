@@ -14,8 +14,8 @@ from moegauge.lanes.laguna_m8.mutants import MUTANTS
 from moegauge.lanes.laguna_m8.sequence import BOUNDARIES, FINAL, ROUTED, SCALED, TOP_K, Rounding, gather_finalize
 from moegauge.numerics import bf16
 from moegauge.numerics.words import FP32_INFINITY, FP32_SIGN, BoolArray, UInt16Array, UInt32Array, WordClass, word_class
+from moegauge.records.adequacy import CorpusResult, CoverageRow, FamilyRow
 from moegauge.records.decision import reason
-from moegauge.records.exactness import CorpusResult, CoverageRow, FamilyRow
 
 _WORDS = np.arange(1 << 16, dtype=np.uint16)
 _FINITE = word_class(_WORDS) < WordClass.INFINITY

@@ -19,7 +19,8 @@ from moegauge.lanes.laguna_m8.coverage import corpus_coverage
 from moegauge.lanes.laguna_m8.fixture import Fixture, FixtureSpec
 from moegauge.lanes.laguna_m8.manifest import check_manifest
 from moegauge.lanes.laguna_m8.mutants import MUTANTS
-from moegauge.lanes.laguna_m8.sequence import FINAL, RANK_SUM, gather_finalize, rank_sum, words_of
+from moegauge.lanes.laguna_m8.sequence import FINAL, RANK_SUM, Rounding, gather_finalize, rank_sum, words_of
+from moegauge.numerics.words import UInt32Array
 from moegauge.records.lane import CheckResult
 
 MANIFEST = "manifest"
@@ -60,9 +61,12 @@ class LagunaM8:
     def oracle(self, subject: str, fixture: str) -> Mapping[str, Words]:
         """The literal words at every boundary."""
         del subject
-        built = self._built(fixture)
-        words = words_of(gather_finalize(built.rows, built.weights, built.shared))
-        return {**words, RANK_SUM: rank_sum(built.outputs(words[FINAL])).words}
+        return words_of(self._roundings(fixture))
+
+    def before_rounding(self, subject: str, fixture: str) -> Mapping[str, UInt32Array]:
+        """The FP32 words that were rounded at every boundary."""
+        del subject
+        return {name: one.before for name, one in self._roundings(fixture).items()}
 
     def mutants(self, subject: str) -> Sequence[Mutant[Inputs]]:
         """Every wrong candidate of the lane."""
@@ -81,6 +85,11 @@ class LagunaM8:
     @cached_property
     def _counts(self) -> Mapping[str, int]:
         return {row.what: row.num_covered for row in corpus_coverage(self.specs.values()).rows}
+
+    def _roundings(self, fixture: str) -> Mapping[str, Rounding]:
+        built = self._built(fixture)
+        found = gather_finalize(built.rows, built.weights, built.shared)
+        return {**found, RANK_SUM: rank_sum(built.outputs(found[FINAL].words))}
 
     def _built(self, fixture: str) -> Fixture:
         return self.specs[fixture].build()

@@ -8,6 +8,7 @@ from moegauge.lanes.laguna_m8.facts import Platform
 from moegauge.lanes.laguna_m8.fixture import FixtureSpec
 from moegauge.lanes.laguna_m8.host import LagunaM8
 from moegauge.lanes.laguna_m8.sequence import FINAL
+from moegauge.numerics.words import UInt32Array
 from moegauge.records.lane import CheckResult
 
 DIAGNOSTIC = "diagnostic"
@@ -33,6 +34,11 @@ class PlatformLane(LagunaM8):
         """The literal words at every boundary."""
         words = super().oracle(subject, fixture)
         return {**words, DIAGNOSTIC: words[FINAL]}
+
+    def before_rounding(self, subject: str, fixture: str) -> Mapping[str, UInt32Array]:
+        """The FP32 words that were rounded at every boundary."""
+        before = super().before_rounding(subject, fixture)
+        return {**before, DIAGNOSTIC: before[FINAL]}
 
 
 CUDA = PlatformLane("cuda")

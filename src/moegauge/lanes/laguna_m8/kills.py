@@ -9,7 +9,7 @@ from moegauge.lanes.laguna_m8.fixture import Fixture, FixtureSpec
 from moegauge.lanes.laguna_m8.mutants import MUTANTS
 from moegauge.lanes.laguna_m8.sequence import FINAL, gather_finalize, words_of
 from moegauge.numerics.words import UInt16Array
-from moegauge.records.exactness import Kill, MutationResult
+from moegauge.records.adequacy import Kill, MutationResult
 
 
 def mutation_adequacy(specs: Iterable[FixtureSpec]) -> MutationResult:

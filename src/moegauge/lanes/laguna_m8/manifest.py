@@ -8,7 +8,7 @@ from importlib.resources import files
 from moegauge import errors
 from moegauge.lanes.laguna_m8.corpus import SEED, VERSION
 from moegauge.lanes.laguna_m8.fixture import FixtureSpec
-from moegauge.records.exactness import CorpusManifest, FixtureDigest
+from moegauge.records.adequacy import CorpusManifest, FixtureDigest
 from moegauge.records.schema import decode_record
 
 LANE = "laguna_m8"
