@@ -217,16 +217,20 @@ def test_two_ranks_are_recorded_measured_and_compared_by_their_critical_rank(
     verified(capsys, out)
     measured = command(
         "profile", "run", "--capture", out, "--db", db, "--runner", "vllm_cpu_moe", "--cache-state", "served_order",
-        "--passes", 6,
+        "--input", "exact", "--input", "iteration", "--input", "full-run", "--sampler", "counts_exact", "--passes", 6,
     )  # fmt: skip
     assert measured.returncode == 0, measured.stderr
     report = tmp_path / "report"
     aligned = moegauge(capsys, "align", out, "--db", db, "--out", report, "--json")
     rungs = {rung["rung"]: rung for rung in aligned.json["rungs"]}
-    for number in (1, 2):
-        for pair in (rungs[number]["selected"], rungs[number]["capture_wide"]):
+    assert sorted(rungs) == [1, 2, 3, 4, 5]
+    for rung in rungs.values():
+        for pair in filter(None, (rung["selected"], rung["capture_wide"])):
             assert pair["left_ns"] > 0
             assert pair["right_ns"] > 0
+        assert rung["capture_wide"]["num_invocations"] == capture.record.coverage.num_iterations * NUM_LAYERS
+    condition = {one["name"]: one["verdict"] for one in aligned.json["conditions"]}
+    assert condition["ranks"] == "SAME"
     rows = pl.read_parquet(report / "invocation_rows.parquet")
     assert rows.height == capture.record.coverage.num_iterations * NUM_LAYERS
     assert rows["covered"].all()
