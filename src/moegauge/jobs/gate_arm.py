@@ -16,8 +16,7 @@ from typing import Any
 from moegauge.evidence.lane_folder import DRAFT, read_steps
 from moegauge.evidence.toml import read_toml
 from moegauge.gate.ports import Lane
-from moegauge.jobs.lane_code import entry, put_on_path
-from moegauge.records.lane import AmendmentStep, RegistrationStep
+from moegauge.jobs.lane_code import entry, put_on_path, registration_in_force
 from moegauge.records.observation import ArmName
 from moegauge.records.registration import Registration
 
@@ -26,7 +25,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the arm."""
     device, subject, arm_text, cycles, *rest = arguments
     arm: ArmName = "incumbent" if arm_text == "incumbent" else "candidate"
-    registration = registration_in_force(Path.cwd())
+    folder = Path.cwd()
+    registration = registration_in_force(read_steps(folder)) or read_toml(
+        folder / DRAFT, Registration
+    )  # explored: draft
     put_on_path(registration, Path(rest[0]) if rest else Path())
     lane: Lane = entry(registration.code.lane)
     opened: Any = entry(registration.code.devices).open(registration, device)
@@ -36,13 +38,6 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         opened.close()
     return 0
-
-
-def registration_in_force(folder: Path) -> Registration:
-    """The registration of the last step that has one; the draft of a lane that is not registered."""
-    found = [kept.record for kept in read_steps(folder)]
-    registered = [one.registration for one in found if isinstance(one, RegistrationStep | AmendmentStep)]
-    return registered[-1] if registered else read_toml(folder / DRAFT, Registration)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from moegauge.gate.ports import DeviceFailure, Devices, Lane
 from moegauge.gate.running import Draft, LayoutBreach, Profile, phase_a, phase_b
 from moegauge.gate.simulation import SimulatedCounters, SimulatedDevice, distorted, simulated_identity
 from moegauge.gate.surroundings import surroundings_differences
-from moegauge.jobs.lane_code import code_digests, entry, put_on_path, source_paths, tool_digest
-from moegauge.records.lane import AmendmentStep, Phase, RegistrationStep
+from moegauge.jobs.lane_code import code_digests, entry, put_on_path, registration_in_force, source_paths, tool_digest
+from moegauge.records.lane import Phase
 from moegauge.records.observation import BindingObservation, FailureObservation, Observation, ProfileObservation
 from moegauge.records.packet import PacketStep, Surroundings
 from moegauge.records.registration import Registration
@@ -81,16 +81,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _in_force(folder: Path) -> tuple[Registration, PacketStep | None]:
     """The registration and the packet in force; whether they were taken in order is the gate's to judge."""
-    registration, packet = None, None
-    for kept in read_steps(folder):
-        if isinstance(kept.record, RegistrationStep | AmendmentStep):
-            registration = kept.record.registration
-        if isinstance(kept.record, PacketStep):
-            packet = kept.record
+    steps = read_steps(folder)
+    registration = registration_in_force(steps)
+    packets = [kept.record for kept in steps if isinstance(kept.record, PacketStep)]
     if registration is None:
         sys.stderr.write("the lane is not registered\n")
         raise SystemExit(2)
-    return registration, packet
+    return registration, packets[-1] if packets else None
 
 
 def read_surroundings(registration: Registration, folder: Path, order: Order, argv: Sequence[str]) -> Surroundings:

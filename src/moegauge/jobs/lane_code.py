@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import moegauge
 from moegauge import errors
 from moegauge.evidence.digest import bytes_digest, file_digest, record_digest
+from moegauge.evidence.lane_folder import Kept
+from moegauge.records.lane import AmendmentStep, RegistrationStep
 from moegauge.records.registration import Registration
 
 
@@ -90,3 +93,9 @@ def tool_digest() -> str:
     root = Path(moegauge.__file__).parent
     files = {path.relative_to(root).as_posix(): file_digest(path) for path in sorted(root.rglob("*.py"))}
     return "moegauge-modules-v1+" + bytes_digest(record_digest(files).encode())
+
+
+def registration_in_force(steps: Iterable[Kept]) -> Registration | None:
+    """The registration of the last step that has one; None where there is none."""
+    registered = [one.record.registration for one in steps if isinstance(one.record, RegistrationStep | AmendmentStep)]
+    return registered[-1] if registered else None

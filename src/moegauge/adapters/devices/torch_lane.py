@@ -242,15 +242,13 @@ class TorchDevice:
         Raises:
             DeviceFailure: it is not.
         """
-        if placed.first_fixture is None:
-            return
         poison = self.registration.subject(placed.subject).exactness.poison_words[1]
-        for arm in BOTH:
+        for arm in [arm for arm in BOTH if placed.timed[arm]]:
             for i, (inputs, timed) in enumerate(zip(placed.inputs, placed.buffers[arm], strict=True)):
                 called = {name: one.clone() for name, one in timed.items()}
                 fill(called, poison)
                 self.arms.call(placed.subject, arm, inputs, called)
-                if placed.timed[arm] and not same_words(timed, called):
+                if not same_words(timed, called):
                     raise DeviceFailure(
                         f"{placed.subject}, {arm}, slot {i}: a timed cycle wrote other words than a call"
                     )
