@@ -8,7 +8,7 @@ from pathlib import Path
 from moegauge import __version__, errors
 from moegauge.adapters.compression import unpacked
 from moegauge.adapters.profile_db import Artifact, now, open_profile_db
-from moegauge.adapters.traces.kineto import parse_kineto
+from moegauge.adapters.traces.recognition import parse_trace
 from moegauge.evidence.capture_folder import open_capture
 from moegauge.evidence.digest import bytes_digest, record_digest
 from moegauge.evidence.store import read_bytes
@@ -55,7 +55,7 @@ def import_replay(
         )
     raw = {str(path): read_bytes(path, limit=MAX_TRACE_BYTES) for path in traces}
     content = {name: unpacked(data, where=name) for name, data in raw.items()}
-    parsed = {name: parse_kineto(data, source=name) for name, data in content.items()}
+    parsed = {name: parse_trace(data, source=name) for name, data in content.items()}
     ranks = by_rank(parsed, folder)
     derived: list[RankSamples] = []
     for done, (rank, name) in enumerate(sorted(ranks.items())):

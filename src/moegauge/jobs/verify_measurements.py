@@ -15,7 +15,7 @@ import polars as pl
 
 from moegauge import errors
 from moegauge.adapters.profile_db import ProfileDb, ProfileRow, open_profile_db
-from moegauge.adapters.traces.kineto import parse_kineto
+from moegauge.adapters.traces.recognition import parse_trace
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.evidence.digest import kernel_sequence_digest, record_digest
 from moegauge.jobs.profile_derivation import ReplayLabels, derive_samples
@@ -117,7 +117,7 @@ def _derived_samples(capture: CaptureFolder, database: ProfileDb, record: PassRe
     rows = []
     for rank, digest in record.traces.items():
         name, data = database.artifact(digest)
-        derived = derive_samples(capture, int(rank), parse_kineto(data, source=name), labels)
+        derived = derive_samples(capture, int(rank), parse_trace(data, source=name), labels)
         rows += [
             sample.columns
             | {"key": record_digest(sample.key), "kernels_digest": kernel_sequence_digest(sample.kernel_names)}

@@ -28,7 +28,7 @@ from moegauge.adapters.routes.serving import (
     present,
     routed_table,
 )
-from moegauge.adapters.traces.kineto import read_kineto
+from moegauge.adapters.traces.recognition import read_trace
 from moegauge.evidence.store import read_bytes
 from moegauge.kernels.trace import Trace
 from moegauge.records.identity import ModelShape
@@ -36,6 +36,7 @@ from moegauge.records.schema import Record, check_schema
 
 META_NAME = "meta.json"
 OFFICIAL_NAME = "routed_experts_official.npz"
+_TRACE_ENDINGS = (".json.gz", ".json", ".slim.json.gz", ".slim.json", ".sqlite", ".sqlite.gz", ".db", ".db.gz")
 _RANK_FILE = re.compile(r"^rank(?P<rank>[0-9]{1,5})\.")
 
 
@@ -54,8 +55,8 @@ class Bundle(ServingSource):
     meta_name: ClassVar[str] = META_NAME
 
     def read_trace(self, rank: int) -> Trace:
-        """The Kineto trace of a rank that is there."""
-        return read_kineto(present(self.ranks[rank].trace))
+        """The trace of a rank that is there, in whichever format its profiler wrote."""
+        return read_trace(present(self.ranks[rank].trace))
 
     def read_routed(self, rank: int, num_logical: Mapping[int, int]) -> RoutedTable:
         """routing.npz of a rank that is there."""
@@ -159,6 +160,6 @@ def _rank_files(folder: Path, rank: int, world_size: int) -> RankFiles:
         return found[0] if found else None
 
     return RankFiles(
-        trace=one("serving_trace", (".json.gz", ".json", ".slim.json.gz", ".slim.json")),
+        trace=one("serving_trace", _TRACE_ENDINGS),
         routing=one("routing", (".npz",)),
     )
