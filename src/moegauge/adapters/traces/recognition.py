@@ -9,6 +9,7 @@ from moegauge import errors
 from moegauge.adapters.compression import read_unpacked, unpacked
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.adapters.traces.nsys import NSYS_TABLES, nsys_trace
+from moegauge.adapters.traces.rocpd import is_rocpd, rocpd_trace
 from moegauge.adapters.traces.sqlite_tables import SQLITE_MAGIC, SqliteTables
 from moegauge.kernels.trace import Trace
 
@@ -38,10 +39,12 @@ def parse_trace(data: bytes, *, source: str) -> Trace:
 def _from_tables(tables: SqliteTables) -> Trace:
     if not NSYS_TABLES.isdisjoint(tables.columns):
         return nsys_trace(tables)
+    if is_rocpd(tables):
+        return rocpd_trace(tables)
     shown = ", ".join(sorted(tables.columns)[:_NUM_SHOWN]) or "none"
     raise errors.MalformedFile(
         where=tables.source,
-        expected="a database that Nsight Systems exported (tables CUPTI_ACTIVITY_KIND_...)",
+        expected="a database of Nsight Systems (CUPTI_ACTIVITY_KIND_...) or of rocprofv3 (rocpd_kernel_dispatch...)",
         found=f"an SQLite database with {len(tables.columns)} tables: {shown}"[:400],
-        remedy="Export the recording with 'nsys export --type sqlite'; see docs/formats/traces.md.",
+        remedy="Use 'nsys export --type sqlite' or 'rocprofv3 --output-format rocpd'; see docs/formats/traces.md.",
     )
