@@ -6,6 +6,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from literal_workload import BASE, CALLS, OPS, RANGES
+
+Statement = tuple[str, Sequence[object]]
+
 SCHEMA = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
@@ -81,3 +85,19 @@ def nvtx(
         "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId, globalTid) VALUES (?, ?, 59, ?, ?, ?)",
         (start, end, text, text_id, thread),
     )
+
+
+NAMES = {"launch": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "graph": "cudaGraphLaunch_v10000"}
+STRINGS = {"gemm": 1, "act": 2, "launch": 3, "copy": 4, "graph": 5}
+
+
+def workload() -> list[Statement]:
+    """The literal workload as rows."""
+    rows = [string(number, NAMES.get(name, name)) for name, number in STRINGS.items()]
+    for name, stream, start, end, correlation in OPS:
+        if name in STRINGS:
+            rows.append(kernel(BASE + start, BASE + end, name=STRINGS[name], correlation=correlation, stream=stream))
+        else:
+            rows.append(copy(BASE + start, BASE + end, kind=8, correlation=correlation, stream=stream))
+    rows += [call(BASE + start, name=STRINGS[name], correlation=c) for name, start, c in CALLS]
+    return rows + [nvtx(BASE + start, BASE + end, text=text) for text, start, end in RANGES]

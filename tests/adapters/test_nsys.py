@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,25 +27,23 @@ from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.verify import verify
 from moegauge.kernels.trace import Trace
 from moegauge.timing.intervals import busy_union
-from nsys_database import GLOBAL_PID, GLOBAL_TID, SCHEMA, call, copy, kernel, nsys_database, nvtx, string
+from nsys_database import (
+    GLOBAL_PID,
+    GLOBAL_TID,
+    NAMES,
+    SCHEMA,
+    Statement,
+    call,
+    copy,
+    kernel,
+    nsys_database,
+    nvtx,
+    string,
+    workload,
+)  # fmt: skip
 from simulator import Recording, TraceBuilder
 
 ROOT = Path(__file__).parents[2]
-Statement = tuple[str, Sequence[object]]
-NAMES = {"launch": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "graph": "cudaGraphLaunch_v10000"}
-STRINGS = {"gemm": 1, "act": 2, "launch": 3, "copy": 4, "graph": 5}
-
-
-def workload() -> list[Statement]:
-    """The literal workload as rows."""
-    rows = [string(number, NAMES.get(name, name)) for name, number in STRINGS.items()]
-    for name, stream, start, end, correlation in OPS:
-        if name in STRINGS:
-            rows.append(kernel(BASE + start, BASE + end, name=STRINGS[name], correlation=correlation, stream=stream))
-        else:
-            rows.append(copy(BASE + start, BASE + end, kind=8, correlation=correlation, stream=stream))
-    rows += [call(BASE + start, name=STRINGS[name], correlation=c) for name, start, c in CALLS]
-    return rows + [nvtx(BASE + start, BASE + end, text=text) for text, start, end in RANGES]
 
 
 def read(folder: Path, statements: Iterable[Statement], *, schema: str = SCHEMA) -> Trace:

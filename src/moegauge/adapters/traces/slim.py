@@ -8,7 +8,7 @@ import msgspec
 from isal import igzip
 
 _KEPT = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "user_annotation", "gpu_user_annotation"})
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime"})
 
 
 class _Event(msgspec.Struct):
