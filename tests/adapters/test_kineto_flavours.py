@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kineto_flavours import FLAVOURS, kineto
-from literal_workload import BUSY_NS, columns, expected
+from literal_workload import BUSY_NS, CALLS, columns, expected
 from moegauge.adapters.traces.recognition import parse_trace, read_trace
 from moegauge.adapters.traces.slim import write_slim
 from moegauge.kernels.trace import Trace
@@ -32,3 +32,19 @@ def test_a_slim_trace_keeps_the_launch_of_every_kernel(tmp_path: Path, flavour: 
     slim = kernels_with_calls(read_trace(tmp_path / "slim.json.gz"))
     assert len(slim) == 8
     assert slim == kernels_with_calls(read_trace(tmp_path / "whole.json"))
+
+
+@pytest.mark.parametrize("time", [b"9999999999999999.999", b"-9999999999999999.999", b"9e300", b"9223372036854775.808"])
+def test_a_time_beyond_64_bits_is_put_aside_and_counted(time: bytes) -> None:
+    data = kineto("cuda")
+    first = b'"cat":"kernel","name":"gemm","pid":700,"tid":701,"ts":'
+    at = data.index(first) + len(first)
+    trace = parse_trace(data[:at] + time + data[data.index(b",", at) :], source="far")
+    assert len(trace.ops) == 8
+    assert [(finding.code, finding.num) for finding in trace.findings] == [("INVALID_TIMESTAMPS", 1)]
+
+
+def test_a_call_at_a_time_beyond_64_bits_is_no_call() -> None:
+    data = kineto("cuda").replace(b'"ts":1714176000123457.889,"dur":0.005', b'"ts":9999999999999999.999,"dur":0.005')
+    trace = parse_trace(data, source="far")
+    assert len(trace.launches) == len(CALLS) - 1

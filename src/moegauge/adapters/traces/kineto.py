@@ -23,6 +23,7 @@ from moegauge.records.capture import Finding
 
 _OP_KINDS = {"kernel": OpKind.KERNEL, "gpu_memcpy": OpKind.MEMCPY, "gpu_memset": OpKind.MEMSET}
 _LAUNCH_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "privateuse1_runtime"})
+_LAST_NS = 1 << 62  # so that a start and a duration still add up in 64 bits
 _PLAIN_US = re.compile(rb"^-?[0-9]{1,16}(\.[0-9]{1,3})?$")
 
 
@@ -226,12 +227,13 @@ class _Columns:
             whole, _, fraction = data.partition(b".")
             ns = int(whole) * 1000
             part = int(fraction.ljust(3, b"0"))
-            return ns - part if data[:1] == b"-" else ns + part
+            exact = ns - part if data[:1] == b"-" else ns + part
+            return exact if abs(exact) < _LAST_NS else None
         try:
             value = Decimal(data.decode("ascii")) * 1000
         except (InvalidOperation, UnicodeDecodeError):
             return None
-        if not value.is_finite() or abs(value) >= 1 << 62:
+        if not value.is_finite() or abs(value) >= _LAST_NS:
             return None
         rounded = int(value.to_integral_value())
         self.sub_ns += rounded != value
