@@ -20,11 +20,15 @@ from polars.testing import assert_frame_equal
 
 from literal_workload import BASE, BUSY_NS, CALLS, OPS, RANGES, columns, expected
 from moegauge import errors
+from moegauge.adapters.profile_db import open_profile_db
 from moegauge.adapters.traces import sqlite_tables
 from moegauge.adapters.traces.recognition import parse_trace, read_trace
-from moegauge.evidence.capture_folder import open_capture
+from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.jobs.capture_import import import_serving
+from moegauge.jobs.profile_derivation import ReplayLabels
+from moegauge.jobs.profile_import import import_replay
 from moegauge.jobs.verify import verify
+from moegauge.jobs.verify_measurements import verify_database
 from moegauge.kernels.trace import Trace
 from moegauge.timing.intervals import busy_union
 from nsys_database import (
@@ -336,6 +340,23 @@ def test_a_bundle_recorded_by_nsight_systems_gives_the_capture_of_its_kineto_twi
     assert_frame_equal(two.invocations, one.invocations)
     assert_frame_equal(two.iterations, one.iterations)
     assert np.unique(two.intervals["start_ns"]).tolist() == np.unique(one.intervals["start_ns"]).tolist()
+
+
+def test_a_pass_recorded_by_nsight_systems_gives_the_samples_of_its_kineto_twin_and_verifies(
+    tmp_path: Path, recording: Recording, capture: CaptureFolder
+) -> None:
+    data = recording.replay().data()
+    (tmp_path / "pass.json").write_bytes(data)
+    as_nsys(tmp_path / "pass.sqlite", data)
+    found = []
+    for name in ("pass.json", "pass.sqlite"):
+        db = tmp_path / f"{name}.db"
+        import_replay(capture.path, [tmp_path / name], db, labels=ReplayLabels(None, None, {}))
+        assert verify_database(db, capture.path).differences == ()
+        with open_profile_db(db) as opened:
+            found.append(opened.samples())
+    assert len(found[0]) == 9
+    assert_frame_equal(found[1], found[0])
 
 
 def test_a_real_serving_trace_written_as_nsight_systems_gives_the_same_capture_and_verifies(tmp_path: Path) -> None:

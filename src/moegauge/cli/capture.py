@@ -29,7 +29,7 @@ def import_bundle_command(
     partial: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Import a bundle folder (meta.json, routing tables, Kineto traces).
+    """Import a bundle folder (meta.json, routing tables, traces).
 
     Args:
         bundle: Folder as in docs/formats/bundle.md.

@@ -29,7 +29,7 @@ def import_command(
 
     Args:
         capture: Capture folder whose inputs were replayed.
-        traces: Kineto traces of the replay, one a rank; together they form one pass.
+        traces: Traces of the replay (docs/formats/traces.md), one a rank; together they form one pass.
         db: Profile database; made where there is none.
         tag: Annotation tag of the replay; only needed where the trace has several.
         launch_mode: eager or graph, where the trace has no launch calls that show it.

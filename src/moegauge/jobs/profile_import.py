@@ -36,7 +36,7 @@ def import_replay(
 
     Args:
         capture: capture folder.
-        traces: one Kineto trace a rank; together they are one pass.
+        traces: one trace a rank; together they are one pass.
         db: profile database; made where there is none.
         labels: tag, launch mode and conditions that a person declares.
         progress: told how far the import is.
