@@ -8,6 +8,7 @@ import pytest
 
 from kineto_flavours import FLAVOURS, kineto
 from literal_workload import BUSY_NS, CALLS, columns, expected
+from moegauge import errors
 from moegauge.adapters.traces.recognition import parse_trace, read_trace
 from moegauge.adapters.traces.slim import write_slim
 from moegauge.kernels.trace import Trace
@@ -48,3 +49,10 @@ def test_a_call_at_a_time_beyond_64_bits_is_no_call() -> None:
     data = kineto("cuda").replace(b'"ts":1714176000123457.889,"dur":0.005', b'"ts":9999999999999999.999,"dur":0.005')
     trace = parse_trace(data, source="far")
     assert len(trace.launches) == len(CALLS) - 1
+
+
+@pytest.mark.parametrize("data", [b"\x7fELF", b"PK\x03\x04", b"[]", b"Kernel,Time", b" " * 5_000 + b"{}"])
+def test_what_no_reader_knows_is_refused_with_the_bytes_seen(data: bytes) -> None:
+    with pytest.raises(errors.MalformedFile) as caught:
+        parse_trace(data, source="unknown")
+    assert caught.value.found == f"{len(data)} bytes that begin with {data[:8]!r}"

@@ -14,6 +14,8 @@ from moegauge.adapters.traces.sqlite_tables import SQLITE_MAGIC, SqliteTables
 from moegauge.kernels.trace import Trace
 
 _NUM_SHOWN = 8
+_NUM_SNIFFED = 4096
+_BLANKS = b" \t\r\n"
 
 
 def read_trace(path: Path) -> Trace:
@@ -33,7 +35,18 @@ def parse_trace(data: bytes, *, source: str) -> Trace:
     if data.startswith(SQLITE_MAGIC):
         with closing(SqliteTables(data, source)) as tables:
             return _from_tables(tables)
+    if data[:_NUM_SNIFFED].lstrip(_BLANKS)[:1] != b"{":
+        raise _unknown(data, source)
     return parse_kineto(data, source=source)
+
+
+def _unknown(data: bytes, source: str) -> errors.MalformedFile:
+    return errors.MalformedFile(
+        where=source,
+        expected="a Kineto trace (a JSON object), or an SQLite export of Nsight Systems or rocprofv3; gzip or plain",
+        found=f"{len(data)} bytes that begin with {data[:_NUM_SHOWN]!r}",
+        remedy="Export it first (an .nsys-rep with 'nsys export --type sqlite'); see docs/formats/traces.md.",
+    )
 
 
 def _from_tables(tables: SqliteTables) -> Trace:
