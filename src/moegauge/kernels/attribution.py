@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from moegauge.kernels import open_iterations
 from moegauge.kernels.classification import Claimed, classify
-from moegauge.kernels.registry import KernelKind, Variant
+from moegauge.kernels.kind import KernelKind, Variant
 from moegauge.kernels.scopes import ScopeTags, op_scopes
 from moegauge.kernels.sequences import StreamOrder
 from moegauge.kernels.trace import NONE, Trace

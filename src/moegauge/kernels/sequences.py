@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moegauge.kernels.registry import KernelKind
+from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.trace import OpKind, Trace
 
 Int64Array = NDArray[np.int64]
