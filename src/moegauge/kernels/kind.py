@@ -86,7 +86,7 @@ class KernelKind:
     variants: tuple[Variant, ...]
     outside: dict[str, re.Pattern[str]] = field(default_factory=dict)
     follows: tuple[str, re.Pattern[str]] | None = None
-    suspicious: re.Pattern[str] = re.compile(r"moe|expert", re.IGNORECASE)
+    suspicious: re.Pattern[str] = re.compile(r"moe|expert|grouped_gemm|matmul_ogs|batched_triton|^bmm_", re.IGNORECASE)
     source: str = ""
     host_operation: str | None = None
     confirmed: bool = False

@@ -41,3 +41,8 @@ def mismatch(layer: int, num_rows: int, variant: Variant, found: Sequence[str]) 
         f"layer {layer} ({num_rows} rows) calls for {variant.name} ({' '.join(variant.prefix) or 'no prefix'}) before "
         f"the first gemm, found {[name[:60] for name in found]}"
     )
+
+
+def shared() -> tuple[str, str]:
+    """A kernel that ends one invocation and begins the next: the end that is missing is not made up from it."""
+    return "GRAMMAR_MISMATCH", "two invocations would share a kernel; one of them is incomplete"

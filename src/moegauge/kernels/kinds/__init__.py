@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from moegauge.kernels.kinds import triton, vllm_cpu
+from moegauge.kernels.kinds import (
+    cutlass,
+    deep_gemm,
+    flashinfer,
+    marlin,
+    rocm_aiter,
+    triton,
+    triton_kernels,
+    vllm_cpu,
+    xpu,
+)
 
-FAMILIES = (triton.KINDS, vllm_cpu.KINDS)
+FAMILIES = (
+    triton.KINDS,
+    triton_kernels.KINDS,
+    cutlass.KINDS,
+    deep_gemm.KINDS,
+    flashinfer.KINDS,
+    marlin.KINDS,
+    rocm_aiter.KINDS,
+    xpu.KINDS,
+    vllm_cpu.KINDS,
+)
 """Kinds by family, in the order in which they are listed."""

@@ -12,6 +12,9 @@ COMMUNICATION = re.compile(r"^nccl|\bdeep_ep::|moeA2A(Dispatch|Combine|Prepare)K
 ROUTER = re.compile(r"topkGating|grouped_topk_fused|moeTopK|moe_fused_gate|^_topk_forward")
 """Kernels that choose the experts, where a backend has them apart."""
 
+OUTSIDE = {"router": ROUTER, "communication": COMMUNICATION}
+"""Known stages of a MoE layer that no boundary holds, of every backend."""
+
 ALWAYS = (Variant(name="always", prefix=(), condition="always", applies=lambda shape: True, confirmed_by_trace=False),)
 """Of a kind whose core is the whole sequence."""
 
@@ -43,33 +46,45 @@ def _naive(shape: InvocationShape) -> bool:
 
 VLLM_ALIGN_ROLES = (
     role(
-        "align", "permute", r"moe_align_block_size_kernel",
+        "align",
+        "permute",
+        r"moe_align_block_size_kernel",
         "void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*, int*)",
     ),
     role(
-        "align_small", "permute", r"moe_align_block_size_small_batch_expert_kernel",
+        "align_small",
+        "permute",
+        r"moe_align_block_size_small_batch_expert_kernel",
         "void vllm::moe::moe_align_block_size_small_batch_expert_kernel<int, 256>(int const*, int*)",
     ),
     role(
-        "sort", "permute", r"count_and_sort_expert_tokens_kernel",
+        "sort",
+        "permute",
+        r"count_and_sort_expert_tokens_kernel",
         "void vllm::moe::count_and_sort_expert_tokens_kernel<int>(int const*, int*, int*)",
     ),
     role(
-        "fill", "permute", r"FillFunctor<int>",
+        "fill",
+        "permute",
+        r"FillFunctor<int>",
         "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >",
         exclusive=False,
     ),
     role(
-        "map_compare", "permute", r"unrolled_elementwise_kernel",
+        "map_compare",
+        "permute",
+        r"unrolled_elementwise_kernel",
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::Tensor&)>",
         exclusive=False,
     ),
     role(
-        "map_index", "permute", r"index_elementwise_kernel",
+        "map_index",
+        "permute",
+        r"index_elementwise_kernel",
         "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<>>",
         exclusive=False,
     ),
-)  # fmt: skip
+)
 """Kernels with which vLLM assigns rows to blocks of experts, ahead of Triton and Marlin GEMMs."""
 
 
@@ -121,23 +136,29 @@ def vllm_align_variants(*, confirmed: bool, naive: bool = True) -> tuple[Variant
 
 
 VLLM_SUM = role(
-    "sum", "topk_weight_and_reduce", r"vllm::moe::moe_sum",
+    "sum",
+    "topk_weight_and_reduce",
+    r"vllm::moe::moe_sum",
     "void vllm::moe::moe_sum_vec_kernel<c10::BFloat16, 8>(c10::BFloat16*, c10::BFloat16 const*)",
     "void vllm::moe::moe_sum_vec_dynamic_kernel<c10::BFloat16>(c10::BFloat16*)",
     "void vllm::moe::moe_sum_scalar_kernel<c10::BFloat16>(c10::BFloat16*)",
-)  # fmt: skip
+)
 
 VLLM_ACT = role(
-    "act", "activation", r"vllm::act_and_mul_kernel",
+    "act",
+    "activation",
+    r"vllm::act_and_mul_kernel",
     "void vllm::act_and_mul_kernel<c10::BFloat16, __nv_bfloat162>(c10::BFloat16*)",
     "void vllm::act_and_mul_kernel_with_param<c10::BFloat16>(c10::BFloat16*)",
     exclusive=False,
-)  # fmt: skip
+)
 
 VLLM_FP8_QUANT = role(
-    "quant", "activation", r"scaled_fp8_quant_kernel_strided",
+    "quant",
+    "activation",
+    r"scaled_fp8_quant_kernel_strided",
     "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>",
     "void vllm::scaled_fp8_quant_kernel_strided_group_shape<c10::BFloat16, c10::Float8_e4m3fn>",
     exclusive=False,
-)  # fmt: skip
+)
 """Quantization of the activation's output to FP8; the same kernels serve dense layers."""

@@ -10,7 +10,15 @@ VLLM_CPU_MOE = KernelKind(
     backend="vllm CPUUnquantizedExperts",
     numeric_formats=("bfloat16", "float32"),
     boundary=("permute", "experts", "activation", "unpermute", "topk_weight_and_reduce"),
-    roles=(role("operation", "experts", r"^cpu_fused_moe$", "cpu_fused_moe"),),
+    roles=(
+        role(
+            "operation",
+            "experts",
+            r"^cpu_fused_moe$",
+            "cpu_fused_moe",
+            covers=("permute", "activation", "unpermute", "topk_weight_and_reduce"),
+        ),
+    ),
     core=("operation",),
     variants=(
         Variant(
