@@ -49,6 +49,7 @@ def fitting_kinds(kinds: Iterable[KernelKind], traces: Sequence[Trace]) -> list[
     names = {name for trace in traces for name in trace.op_names(kernels_only=True)}
     fits = [kind for kind in kinds if kind.runs_in(names)]
     if len(fits) > 1:
+        names |= {trace.names[index] for trace in traces for index in trace.invalid.name.tolist()}
         fits = [kind for kind in fits if kind.every_role_in(names)] or fits
     if len(fits) > 1:
         fits = [kind for kind in fits if any(len(StreamOrder(trace, kind).cores()) for trace in traces)] or fits

@@ -32,7 +32,8 @@ VLLM_TRITON_MOE = KernelKind(
     variants=vllm_align_variants(confirmed=True),
     outside={"router": re.compile(r"topkGating|grouped_topk_fused_kernel|moeTopK"), "combine": COMMUNICATION},
     follows=("finalize", re.compile(r"^memcpy32_post$|^Memcpy DtoD|direct_copy_kernel|copy_kernel")),
-    source="vLLM 0.25.1: traces of Qwen3-MoE and Laguna shapes on an H200; small-batch conditions from its source",
+    source="vLLM 0.25.1: the captures of Qwen3-MoE and Laguna shapes on an H200 in the package and in evidence/; "
+    "small-batch conditions from its source",
     confirmed=True,
 )
 
