@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cases.literal_bundle import moegauge, write_bundle
 from moegauge import errors
 from moegauge.adapters.traces.kineto import parse_kineto
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
@@ -194,6 +196,31 @@ def test_a_trace_of_a_kind_is_told_from_all_others_and_taken_unnamed_only_where_
         else:
             with pytest.raises(errors.Incomplete, match=f"kernels of {kind.name}, a kind that no real trace has"):
                 kind_in(None, [trace])
+
+
+def test_a_capture_of_an_unconfirmed_kind_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = KINDS["vllm_marlin_moe"]
+    trace, now = TraceBuilder(), BASE_NS
+    for name in names_of(kind, kind.variants[-1]):
+        trace.kernel(name, now, 1_000)
+        now += 1_500
+    trace.device_scope("iteration I0", BASE_NS, now - BASE_NS)
+    bundle = write_bundle(
+        tmp_path / "bundle",
+        steps=[{"iter": 0, "tokens": 1, "padded": 1}],
+        routes=[[(0, 0, [[3, 7]])]],
+        traces=[trace],
+        num_experts=128,
+        numeric_format="int4_w4a16",
+    )
+    given = ("capture", "import", "bundle", bundle, "--json", "--out")
+    refused = moegauge(capsys, *given, tmp_path / "refused")
+    assert (refused.status, refused.json["error"]["code"]) == (2, "INCOMPLETE")
+    assert "it is taken only by --kind" in refused.json["error"]["found"]
+    taken = moegauge(capsys, *given, tmp_path / "capture", "--kind", kind.name).json["capture"]
+    assert taken["kernel"]["numeric_format"] == "int4_w4a16"
+    assert taken["coverage"]["busy_ns"] == 6_000
+    assert [(one["code"], one["num"]) for one in taken["findings"]] == [("KIND_NOT_CONFIRMED", 1)]
 
 
 def test_a_mixture_that_names_and_sequences_do_not_decide_is_refused() -> None:

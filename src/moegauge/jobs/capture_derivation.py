@@ -35,7 +35,7 @@ from moegauge.jobs.capture_rows import (
 from moegauge.jobs.capture_scope import rank_logical, routed_scope
 from moegauge.jobs.progress import Progress, silent
 from moegauge.kernels.attribution import Plan
-from moegauge.kernels.detection import kind_in
+from moegauge.kernels.detection import kind_in, unconfirmed
 from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.scopes import SERVING_TAGS
 from moegauge.records.capture import Coverage, Finding, RoutesCrossCheck
@@ -101,7 +101,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
         topology=_topology(bundle, ranks, missing, scope),
         conditions=_conditions(bundle, ranks),
         coverage=coverage_of(results),
-        findings=(*bundle.findings, *findings_of(results)),
+        findings=(*bundle.findings, *findings_of(results), *unconfirmed(kind)),
         routes_cross_check=cross_check(bundle, ranks[0], layers),
         tables=_tables(results, bundle.shape) | bundle.further_tables(),
         raw_files=bundle.raw_files(missing),
@@ -207,13 +207,14 @@ def _tables(results: list[RankResult], shape: ModelShape) -> dict[str, pl.DataFr
 
 
 def _kernel_identity(bundle: ServingSource, kind: KernelKind) -> KernelIdentity:
-    dtype = bundle.meta.config.get("torch_dtype") or bundle.meta.config.get("dtype")
+    config = bundle.meta.config
+    dtype = bundle.meta.numeric_format or config.get("torch_dtype") or config.get("dtype")
     if dtype not in kind.numeric_formats:
         raise errors.Inconsistent(
             where=bundle.meta_path,
-            expected=f"torch_dtype {' or '.join(kind.numeric_formats)} for kernel kind {kind.name}",
+            expected=f"numeric format {' or '.join(kind.numeric_formats)} for kernel kind {kind.name}",
             found=repr(dtype),
-            remedy="Record torch_dtype in the model configuration, or register the format.",
+            remedy="Record torch_dtype in the model configuration, or numeric_format where weights are quantized.",
         )
     return KernelIdentity(kind=kind.name, backend=kind.backend, numeric_format=str(dtype), boundary=kind.boundary)
 

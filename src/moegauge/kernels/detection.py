@@ -9,6 +9,7 @@ from moegauge.kernels.kind import KernelKind, not_seen
 from moegauge.kernels.registry import KINDS, kernel_kind
 from moegauge.kernels.sequences import StreamOrder
 from moegauge.kernels.trace import Trace
+from moegauge.records.capture import Finding
 
 
 def kind_in(name: str | None, traces: Sequence[Trace]) -> KernelKind:
@@ -29,6 +30,14 @@ def kind_in(name: str | None, traces: Sequence[Trace]) -> KernelKind:
         found=_other_kernels(kinds, fits, traces),
         remedy="Profile the device while it runs the kernel, give --kind, or register the kernel kind.",
     )
+
+
+def unconfirmed(kind: KernelKind) -> tuple[Finding, ...]:
+    """What a capture has to say where its kind is a hypothesis."""
+    if kind.confirmed:
+        return ()
+    sentence = f"no real trace has confirmed the kernel names of {kind.name}; they are read from source text"
+    return (Finding(code="KIND_NOT_CONFIRMED", sentence=sentence, num=1),)
 
 
 def _other_kernels(kinds: Sequence[KernelKind], fits: Sequence[KernelKind], traces: Sequence[Trace]) -> str:
