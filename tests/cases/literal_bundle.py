@@ -65,6 +65,7 @@ def literal_kind(name: str, core: Sequence[str]) -> KernelKind:
         roles=roles,
         core=tuple(core),
         variants=(variant,),
+        confirmed=True,
     )
 
 

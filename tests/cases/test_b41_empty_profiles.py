@@ -51,8 +51,8 @@ PROFILES = pytest.mark.parametrize(
     ("profile", "said"),
     [
         (launches_only, "no kernel records (3 launch calls, 0 rows without usable time stamps)"),
-        (other_kernels, "no kernel matched vllm_triton_moe; seen: ['nvjet_tst_64x8_64x16_4x1_v_bz_TNT', 'void vllm"),
-        (xpu_copies_only, "no kernel matched vllm_triton_moe; seen: ['Memcpy M2D']"),
+        (other_kernels, "no kernel matched {}; seen: ['nvjet_tst_64x8_64x16_4x1_v_bz_TNT', 'void vllm"),
+        (xpu_copies_only, "no kernel matched {}; seen: ['Memcpy M2D']"),
     ],
     ids=["launch rows only", "other kernels", "XPU copies only"],
 )
@@ -73,7 +73,7 @@ def test_a_serving_trace_without_the_subject_is_refused(
     refused = moegauge(capsys, "capture", "import", "bundle", bundle, *kind, "--out", tmp_path / "capture")
     assert (refused.status, refused.out) == (2, "")
     assert "INCOMPLETE" in refused.err
-    assert said in refused.err
+    assert said.format("vllm_triton_moe" if named else "any of them") in refused.err
     assert not (tmp_path / "capture").exists()
 
 
@@ -88,7 +88,7 @@ def test_a_replay_trace_without_the_subject_is_refused(
     replay.write_bytes(profile("exact L0 I0"))
     refused = moegauge(capsys, "profile", "import", capture, replay, "--db", tmp_path / "profile.db")
     assert (refused.status, refused.out) == (2, "")
-    assert said in refused.err
+    assert said.format("vllm_triton_moe") in refused.err
     assert not (tmp_path / "profile.db").exists()
 
 

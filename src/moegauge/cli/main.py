@@ -9,7 +9,7 @@ from cyclopts import App, CycloptsError
 from rich.text import Text
 
 from moegauge import __version__, cli, errors
-from moegauge.cli import align, capture, demo, gate, predict, profile, verify
+from moegauge.cli import align, capture, demo, gate, kernels, predict, profile, verify
 from moegauge.cli.console import EXIT_CANNOT_JUDGE, print_json, stderr
 
 __all__ = ["app", "cli", "main"]
@@ -22,6 +22,7 @@ app = App(
 )
 demo.register(app)
 app.command(capture.app)
+app.command(kernels.app)
 app.command(profile.app)
 align.register(app)
 verify.register(app)

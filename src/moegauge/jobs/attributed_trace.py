@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from moegauge.evidence.digest import kernel_sequence_digest
 from moegauge.kernels.attribution import Attribution, How, Plan, attribute
 from moegauge.kernels.classification import OpClass
-from moegauge.kernels.registry import KernelKind
+from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.scopes import ScopeTags
 from moegauge.kernels.trace import NONE, OpKind, Trace
 from moegauge.timing.intervals import covered_within, occupancy

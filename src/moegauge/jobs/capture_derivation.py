@@ -35,9 +35,9 @@ from moegauge.jobs.capture_rows import (
 from moegauge.jobs.capture_scope import rank_logical, routed_scope
 from moegauge.jobs.progress import Progress, silent
 from moegauge.kernels.attribution import Plan
-from moegauge.kernels.registry import KINDS, KernelKind, kernel_kind
+from moegauge.kernels.detection import kind_in, unconfirmed
+from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.scopes import SERVING_TAGS
-from moegauge.kernels.trace import Trace
 from moegauge.records.capture import Coverage, Finding, RoutesCrossCheck
 from moegauge.records.identity import KernelIdentity, ModelShape, RankIdentity, Topology
 from moegauge.records.measurement import CONDITIONS, Fact, Facts
@@ -84,7 +84,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
     ranks = _read_ranks(bundle, missing, progress)
     if not ranks:
         raise _rank_missing(bundle, missing)
-    kind = _kind(kind_name or bundle.meta.kernel_kind, [rank.trace for rank in ranks])
+    kind = kind_in(kind_name or bundle.meta.kernel_kind, [rank.trace for rank in ranks])
     layers = _moe_layers(bundle, ranks)
     scope = routed_scope(bundle, ranks)
     results = []
@@ -101,7 +101,7 @@ def derive(folder: Path, *, kind_name: str | None, partial: bool, progress: Prog
         topology=_topology(bundle, ranks, missing, scope),
         conditions=_conditions(bundle, ranks),
         coverage=coverage_of(results),
-        findings=(*bundle.findings, *findings_of(results)),
+        findings=(*bundle.findings, *findings_of(results), *unconfirmed(kind)),
         routes_cross_check=cross_check(bundle, ranks[0], layers),
         tables=_tables(results, bundle.shape) | bundle.further_tables(),
         raw_files=bundle.raw_files(missing),
@@ -151,23 +151,6 @@ def _read_ranks(bundle: ServingSource, missing: dict[int, str], progress: Progre
         check_routed_iterations(rank, bundle.meta.steps)
         ranks.append(rank)
     return ranks
-
-
-def _kind(name: str | None, traces: list[Trace]) -> KernelKind:
-    """The kind named, or the only one whose kernels the traces hold; a named one must be there too."""
-    kinds = list(KINDS.values()) if name is None else [kernel_kind(name)]
-    kernels = {one for trace in traces for one in trace.op_names(kernels_only=True)}
-    fits = [kind for kind in kinds if kind.runs_in(kernels)]
-    if len(fits) == 1:
-        return fits[0]
-    seen = {one for trace in traces for one in trace.op_names(kernels_only=False)}
-    found = "; ".join(kind.not_seen(seen) for kind in kinds) if not fits else f"several: {[kind.name for kind in fits]}"
-    raise errors.Incomplete(
-        where=traces[0].source,
-        expected=f"kernels of one registered kind ({', '.join(kind.name for kind in kinds)})",
-        found=found,
-        remedy="Profile the device while it runs the kernel, give --kind, or register the kernel kind.",
-    )
 
 
 def _moe_layers(bundle: ServingSource, ranks: list[RankSource]) -> Int64Array:
@@ -224,13 +207,14 @@ def _tables(results: list[RankResult], shape: ModelShape) -> dict[str, pl.DataFr
 
 
 def _kernel_identity(bundle: ServingSource, kind: KernelKind) -> KernelIdentity:
-    dtype = bundle.meta.config.get("torch_dtype") or bundle.meta.config.get("dtype")
+    config = bundle.meta.config
+    dtype = bundle.meta.numeric_format or config.get("torch_dtype") or config.get("dtype")
     if dtype not in kind.numeric_formats:
         raise errors.Inconsistent(
             where=bundle.meta_path,
-            expected=f"torch_dtype {' or '.join(kind.numeric_formats)} for kernel kind {kind.name}",
+            expected=f"numeric format {' or '.join(kind.numeric_formats)} for kernel kind {kind.name}",
             found=repr(dtype),
-            remedy="Record torch_dtype in the model configuration, or register the format.",
+            remedy="Record torch_dtype in the model configuration, or numeric_format where weights are quantized.",
         )
     return KernelIdentity(kind=kind.name, backend=kind.backend, numeric_format=str(dtype), boundary=kind.boundary)
 

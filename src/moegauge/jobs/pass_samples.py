@@ -13,7 +13,8 @@ from moegauge.adapters.runners.work import ClockTimes, ProfiledTimes, Runner, Wo
 from moegauge.jobs.attributed_trace import AttributedTrace, attributed_trace
 from moegauge.jobs.targets import Target, work_of
 from moegauge.kernels.attribution import Plan
-from moegauge.kernels.registry import KernelKind, host_operation, kernel_kind
+from moegauge.kernels.kind import KernelKind
+from moegauge.kernels.registry import host_operation, kernel_kind
 from moegauge.records.identity import ModelShape
 from moegauge.records.measurement import LaunchMode
 

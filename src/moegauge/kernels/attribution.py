@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from moegauge.kernels import open_iterations
 from moegauge.kernels.classification import Claimed, classify
-from moegauge.kernels.registry import KernelKind, Variant
+from moegauge.kernels.kind import KernelKind, Variant
 from moegauge.kernels.scopes import ScopeTags, op_scopes
 from moegauge.kernels.sequences import StreamOrder
 from moegauge.kernels.trace import NONE, Trace
@@ -204,6 +204,8 @@ class _Attributor:
                 self._fail(iteration, *self._mismatch(int(entries[chosen[index]]), variant, int(begin[index])))
             sequence = variant.prefix + self.kind.core
             members = self.streams.order[np.maximum(begin[good], 0)[:, None] + np.arange(len(sequence))]
+            if len(np.unique(members)) != members.size or (self.invocation[members] != NONE).any():
+                self._fail(iteration, *open_iterations.shared())
             self._check_scopes(iteration, entries[chosen[good]], members)
             self.invocation[members] = entries[chosen[good]][:, None]
             self.role_of[members] = self.streams.role_indices(sequence)

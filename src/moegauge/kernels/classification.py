@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from moegauge.kernels.registry import KernelKind
+from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.trace import NONE, Trace
 
 Int64Array = NDArray[np.int64]
@@ -65,7 +65,7 @@ def classify(trace: Trace, kind: KernelKind, claimed: Claimed, *, place: Int64Ar
         order: int64 [ops], operations by stream, then start.
     """
     free = claimed.invocation == NONE
-    stages = [role.stage for role in kind.roles]
+    stages = [role.stages for role in kind.roles]
     stage = np.where(free, NONE, claimed.role_of)
     op_class = np.where(free, OpClass.FOREIGN, OpClass.IN_BOUNDARY).astype(np.int64)
     op_class[free & (claimed.subject | _named(trace, kind.suspicious))] = OpClass.UNKNOWN

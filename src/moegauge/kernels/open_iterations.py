@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moegauge.kernels.registry import KernelKind, Variant
+from moegauge.kernels.kind import KernelKind, Variant, not_seen
 from moegauge.kernels.trace import Trace
 
 
@@ -25,7 +25,7 @@ def no_kernels(trace: Trace, kind: KernelKind) -> tuple[str, str]:
     """An annotated iteration without a complete sequence; names what the trace holds if it has nothing of the kind."""
     if kind.runs_in(trace.op_names(kernels_only=True)):
         return "NO_KERNELS", "no complete sequence of the kernel kind lies in it"
-    return "NO_KERNELS", kind.not_seen(trace.op_names(kernels_only=False))
+    return "NO_KERNELS", not_seen(kind.name, trace.op_names(kernels_only=False))
 
 
 def does_not_divide(kind: KernelKind, num_cores: int, num_layers: int) -> tuple[str, str]:
@@ -41,3 +41,8 @@ def mismatch(layer: int, num_rows: int, variant: Variant, found: Sequence[str]) 
         f"layer {layer} ({num_rows} rows) calls for {variant.name} ({' '.join(variant.prefix) or 'no prefix'}) before "
         f"the first gemm, found {[name[:60] for name in found]}"
     )
+
+
+def shared() -> tuple[str, str]:
+    """A kernel that ends one invocation and begins the next: the end that is missing is not made up from it."""
+    return "GRAMMAR_MISMATCH", "two invocations would share a kernel; one of them is incomplete"

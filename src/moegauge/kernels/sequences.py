@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moegauge.kernels.registry import KernelKind
+from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.trace import OpKind, Trace
 
 Int64Array = NDArray[np.int64]
@@ -42,8 +42,9 @@ class StreamOrder:
         return good
 
     def cores(self) -> Int64Array:
-        """Positions in stream order where a core begins, ordered by start time. [num_cores]"""
-        positions = np.flatnonzero(self.window(np.arange(len(self.order), dtype=np.int64), self.kind.core))
+        """Positions in stream order where a core begins, ordered by start time; none shares a kernel. [num_cores]"""
+        found = np.flatnonzero(self.window(np.arange(len(self.order), dtype=np.int64), self.kind.core))
+        positions = _apart(found, len(self.kind.core))
         starts = self.trace.ops.start_ns[self.order[positions]] if len(positions) else positions
         return positions[np.argsort(starts, kind="stable")]
 
@@ -61,6 +62,17 @@ class StreamOrder:
         mask = sum(int(self.bit[role.name]) for role in self.kind.roles if role.exclusive)
         exclusive: BoolArray = (self.roles & mask) != 0
         return exclusive
+
+
+def _apart(positions: Int64Array, length: int) -> Int64Array:
+    """Of ascending positions those that lie at least ``length`` behind the one kept before, from the first on."""
+    if (np.diff(positions) >= length).all():
+        return positions
+    kept: list[int] = []
+    for position in positions.tolist():
+        if not kept or position >= kept[-1] + length:
+            kept.append(position)
+    return np.array(kept, dtype=np.int64)
 
 
 def _places(trace: Trace) -> Int64Array:

@@ -14,8 +14,18 @@ from rich.text import Text
 
 from moegauge.records.capture import CaptureRecord
 from moegauge.records.comparison import LadderReport
+from moegauge.records.kernel_kind import KernelKindView
 from moegauge.records.profile import InputLabel, ProfileKey, RowStatus
 from moegauge.records.serving_run import Overhead
+from moegauge.render.kernel_text import (
+    KIND_HEADINGS,
+    ROLE_HEADINGS,
+    VARIANT_HEADINGS,
+    kind_facts,
+    kind_rows,
+    role_rows,
+    variant_rows,
+)
 from moegauge.render.ladder_text import (
     CONDITION_HEADINGS,
     EXPLANATION_HEADINGS,
@@ -91,6 +101,18 @@ def show_conditions(console: Console, report: LadderReport) -> None:
 def show_live(console: Console, rows: Sequence[Sequence[str]]) -> None:
     """Print the replays of a live demo against serving."""
     console.print(_table(LIVE_HEADINGS, rows, right=range(1, 5)))
+
+
+def show_kinds(console: Console, kinds: Sequence[KernelKindView]) -> None:
+    """Print the registered kernel kinds."""
+    console.print(_table(KIND_HEADINGS, kind_rows(kinds)))
+
+
+def show_kind(console: Console, kind: KernelKindView) -> None:
+    """Print one kernel kind."""
+    console.print(_table(("what", "found"), kind_facts(kind)))
+    console.print(_table(ROLE_HEADINGS, role_rows(kind)))
+    console.print(_table(VARIANT_HEADINGS, variant_rows(kind)))
 
 
 class CaptureViewLike(Protocol):

@@ -61,6 +61,7 @@ class BundleMeta(msgspec.Struct, frozen=True):
     steps: list[Step]
     schema: str | None = None
     kernel_kind: str | None = None
+    numeric_format: str | None = None
     torch: str | None = None
     vllm: str | None = None
     gpu: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import cast
 
 from moegauge import errors
@@ -19,6 +20,13 @@ RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
     "vllm_triton_moe": ("vllm_triton_moe", "vllm TritonExperts", "vllm_triton_moe", "VllmTritonMoeRunner", True),
 }
 """name -> (kernel kind, backend, module, class, whether every layer has its own weights by default)."""
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "torch_moe": ("torch",),
+    "vllm_cpu_moe": ("torch", "vllm"),
+    "vllm_triton_moe": ("torch", "pynvml", "vllm"),
+}
+"""name -> packages that its module imports, beside those of moegauge."""
 
 ON_GPU = frozenset({"vllm_triton_moe"})
 """Runners whose device is a GPU; that of the others is the host processor."""
@@ -36,6 +44,14 @@ def runner_identity(name: str) -> tuple[str, str]:
         )
     kind, backend, *_ = RUNNERS[name]
     return kind, backend
+
+
+def missing_package(name: str) -> str | None:
+    """The first package that a runner needs and that is not installed here; None where all are.
+
+    Nothing is imported. Whether its device is there shows when it is made.
+    """
+    return next((package for package in NEEDS[name] if find_spec(package) is None), None)
 
 
 def make_runner(name: str, model: ModelSpec, kernel_config: KernelConfig | None = None) -> Runner:
