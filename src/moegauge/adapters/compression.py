@@ -17,7 +17,7 @@ from moegauge.evidence.store import bounded_size, read_bytes
 MAX_UNPACKED_BYTES = 4 << 30
 _GZIP_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, IsalError)  # type: ignore[assignment]
 _MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
 
 
 def read_unpacked(path: Path, *, limit: int = MAX_UNPACKED_BYTES) -> bytes:
