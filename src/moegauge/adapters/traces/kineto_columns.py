@@ -83,7 +83,7 @@ class EventColumns:
             MalformedFile: a device operation without a device and stream.
         """
         groups: tuple[list[Event], ...] = ([], [], [], [])
-        for event, group in zip(events, map(_GROUPS.get, [event.cat for event in events]), strict=True):
+        for event, group in zip(events, map(_GROUPS.get, [event.cat or "" for event in events]), strict=True):
             if group is not None:
                 groups[group].append(event)
         self._take_owners(groups[_OWNERS])
