@@ -66,5 +66,5 @@ def rounds(commands: Mapping[str, Sequence[str]], repetitions: int) -> dict[str,
 
 def machine() -> str:
     """Versions and machine, for the first line of a table."""
-    kind, cpus = platform.processor() or platform.machine(), os.cpu_count()
-    return f"moegauge {moegauge.__version__}, Python {platform.python_version()}, {platform.platform()}, {kind}, {cpus} CPUs"
+    found = (platform.platform(), platform.processor() or platform.machine(), f"{os.cpu_count()} CPUs")
+    return ", ".join([f"moegauge {moegauge.__version__}", f"Python {platform.python_version()}", *found])
