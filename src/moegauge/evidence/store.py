@@ -28,6 +28,16 @@ def read_bytes(path: Path, *, limit: int = MAX_RECORD_BYTES) -> bytes:
     """Read a whole file of bounded size.
 
     Raises:
+        MissingFile, LimitExceeded: see :func:`bounded_size`.
+    """
+    bounded_size(path, limit=limit)
+    return path.read_bytes()
+
+
+def bounded_size(path: Path, *, limit: int) -> int:
+    """Size of a file that is there, in bytes.
+
+    Raises:
         MissingFile: not there, not a file, or empty.
         LimitExceeded: larger than ``limit`` bytes.
     """
@@ -44,7 +54,7 @@ def read_bytes(path: Path, *, limit: int = MAX_RECORD_BYTES) -> bytes:
         raise errors.LimitExceeded(
             where=str(path), expected=f"at most {limit} bytes", found=f"{size} bytes", remedy="Split the recording."
         )
-    return path.read_bytes()
+    return size
 
 
 def read_record(path: Path, record: type[RecordT]) -> RecordT:

@@ -122,7 +122,8 @@ def _aligned(capture: CaptureFolder, store: Stored, settings: Settings, kind: st
     if not rows and kind != EXACT:
         return reason("NO_MEASURED_ROWS", f"the profile database holds no rows measured on {_words(kind)} inputs")
     work = align_inputs(capture, store, choice, _choice(settings))
-    used = [row for row in rows if row.row_id in set(work.row_ids)]
+    numbers = set(work.row_ids)
+    used = [row for row in rows if row.row_id in numbers]
     if kind != EXACT and not work.covered.all() and not any(_is_drawn_by(row, choice) for row in rows):
         return _drawn_otherwise(kind, rows, choice)
     return _Aligned(

@@ -1,248 +1,173 @@
 """Kineto Chrome traces (torch profiler): exact integer ns, columns, and nothing dropped in silence.
 
-``ts`` and ``dur`` are microseconds written as decimals. They are never read as floats: at today's epoch a double
-steps by a quarter of a microsecond. Time is joined to launches by correlation, which is unique in a process only.
+Time is joined to launches by correlation, which is unique in a process only.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from moegauge import errors
-from moegauge.adapters.compression import read_unpacked, unpacked
-from moegauge.adapters.traces.kineto_json import Args, Event, KinetoFile, decode_kineto, malformed
-from moegauge.kernels.trace import NONE, InvalidOps, Launches, OpKind, Ops, Scopes, Trace
+from moegauge.adapters.compression import read_pieces, read_unpacked, unpacked
+from moegauge.adapters.traces.kineto_columns import EventColumns
+from moegauge.adapters.traces.kineto_json import KinetoFile, decode_kineto
+from moegauge.adapters.traces.kineto_pieces import PIECE_BYTES, decode_pieces
+from moegauge.kernels.trace import NONE, InvalidOps, Launches, Ops, Scopes, Trace
 from moegauge.records.capture import Finding
 
-_OP_KINDS = {"kernel": OpKind.KERNEL, "gpu_memcpy": OpKind.MEMCPY, "gpu_memset": OpKind.MEMSET}
-_LAUNCH_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "privateuse1_runtime"})
-_LAST_NS = 1 << 62  # so that a start and a duration still add up in 64 bits
-_PLAIN_US = re.compile(rb"^-?[0-9]{1,16}(\.[0-9]{1,3})?$")
+Int64Array = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 def read_kineto(path: Path) -> Trace:
-    """Read one Kineto trace file (gzip or plain).
+    """Read one Kineto trace file (gzip or plain), a piece at a time.
 
     Raises:
         MissingFile, MalformedFile, LimitExceeded: see adapters.compression.
         Incomplete: the trace holds launch calls but no device operation, or nothing at all.
         Ambiguous: a correlation has two launch calls that nothing tells apart.
     """
-    return parse_kineto(read_unpacked(path), source=str(path))
+    return _read(read_pieces(path), lambda: read_unpacked(path), source=str(path))
 
 
 def parse_kineto(data: bytes, *, source: str) -> Trace:
     """Parse the bytes of a Kineto trace. See :func:`read_kineto`."""
     data = unpacked(data, where=source)
-    file, findings = decode_kineto(data, source)
-    return _Columns(source, findings).build(file)
+    pieces = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
+    return _read(pieces, lambda: data, source=source)
 
 
-@dataclass
-class _Rows:
-    """Growing integer rows, read out as columns."""
+def _read(pieces: Iterable[bytes], whole: Callable[[], bytes], *, source: str) -> Trace:
+    """Read a trace in pieces, or as a whole where it cannot be read like that."""
+    columns = EventColumns(source)
+    file, findings = decode_pieces(pieces, columns.take), list[Finding]()
+    if file is None:
+        columns = EventColumns(source)
+        file, findings = decode_kineto(whole(), source)
+        columns.take(file.trace_events)
+    return _trace(source, file, columns, findings)
 
-    rows: list[tuple[int, ...]] = field(default_factory=list)
 
-    def columns(self, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        return np.array(self.rows, dtype=np.int64).reshape(-1, width).T.copy()
-
-
-class _Columns:
-    """Builds the normal form from decoded events, one pass for each kind of row."""
-
-    def __init__(self, source: str, findings: list[Finding]) -> None:
-        self.source = source
-        self.findings = findings
-        self.names: dict[str, int] = {}
-        self.processes: dict[str, int] = {}
-        self.streams: dict[tuple[int, int], int] = {}
-        self.sub_ns = 0
-
-    def build(self, file: KinetoFile) -> Trace:
-        events = file.trace_events
-        owners = self._owners(events)
-        launches, index = self._launches(events, owners)
-        ops, invalid = self._ops(events, index, launches)
-        if not len(ops):
-            raise self._no_ops(len(launches), len(invalid.name))
-        host, device = self._scopes(events)
-        if self.sub_ns:
-            self.findings.append(
-                Finding(code="SUB_NS", sentence="times finer than 1 ns were rounded to even", num=self.sub_ns)
+def _trace(source: str, file: KinetoFile, columns: EventColumns, findings: list[Finding]) -> Trace:
+    launches = _launches(columns)
+    ops, invalid = _ops(source, columns, launches)
+    if not len(ops):
+        raise _no_ops(source, len(launches), len(invalid.name))
+    if len(invalid.name):
+        findings.append(
+            Finding(
+                code="INVALID_TIMESTAMPS",
+                sentence="device rows without usable time stamps (0, negative, or no duration) are in no sum",
+                num=len(invalid.name),
+                examples=invalid.raw[:5],
             )
-        return Trace(
-            source=self.source,
-            rank=file.distributed.rank if file.distributed else None,
-            world_size=file.distributed.world_size if file.distributed else None,
-            facts=_facts(file, ops),
-            names=list(self.names),
-            ops=ops,
-            invalid=invalid,
-            launches=launches,
-            host_scopes=host,
-            device_scopes=device,
-            streams=list(self.streams),
-            findings=tuple(self.findings),
         )
-
-    def _no_ops(self, num_launches: int, num_invalid: int) -> errors.Incomplete:
-        return errors.Incomplete(
-            where=self.source,
-            expected="device operations (kernel rows)",
-            found=f"no kernel records ({num_launches} launch calls, {num_invalid} rows without usable time stamps)",
-            remedy="The first profiler session of a process can record nothing; warm the profiler up and record again.",
+    if columns.sub_ns:
+        findings.append(
+            Finding(code="SUB_NS", sentence="times finer than 1 ns were rounded to even", num=columns.sub_ns)
         )
+    device = columns.device_scopes.columns()
+    streams = _streams(ops, device)
+    number = {stream: index for index, stream in enumerate(streams)}
+    place = [number[pair] for pair in zip(device[0].tolist(), device[1].tolist(), strict=True)]
+    host = columns.host_scopes.columns()
+    return Trace(
+        source=source,
+        rank=file.distributed.rank if file.distributed else None,
+        world_size=file.distributed.world_size if file.distributed else None,
+        facts=_facts(file, ops),
+        names=list(columns.names),
+        ops=ops,
+        invalid=invalid,
+        launches=launches,
+        host_scopes=Scopes(place=host[0], start_ns=host[1], end_ns=host[2], name=host[3]),
+        device_scopes=Scopes(
+            place=np.array(place, dtype=np.int64), start_ns=device[2], end_ns=device[3], name=device[4]
+        ),
+        streams=streams,
+        findings=tuple(findings),
+    )
 
-    def _name(self, name: str | None) -> int:
-        return self.names.setdefault(name or "", len(self.names))
 
-    def _process(self, pid: object) -> int:
-        return self.processes.setdefault(str(pid), len(self.processes))
+def _no_ops(source: str, num_launches: int, num_invalid: int) -> errors.Incomplete:
+    return errors.Incomplete(
+        where=source,
+        expected="device operations (kernel rows)",
+        found=f"no kernel records ({num_launches} launch calls, {num_invalid} rows without usable time stamps)",
+        remedy="The first profiler session of a process can record nothing; warm the profiler up and record again.",
+    )
 
-    def _stream(self, device: int, stream: int) -> int:
-        return self.streams.setdefault((device, stream), len(self.streams))
 
-    def _owners(self, events: Iterable[Event]) -> dict[tuple[int, int], int]:
-        """Name of the operator or annotation that carries each (process, External id)."""
-        found: dict[tuple[int, int], int] = {}
-        for event in events:
-            if event.cat in {"cpu_op", "user_annotation"} and event.args is not None:
-                external = event.args.external_id
-                if isinstance(external, int):
-                    found.setdefault((self._process(event.pid), external), self._name(event.name))
-        return found
+def _launches(columns: EventColumns) -> Launches:
+    """Launch calls, each with the operator or annotation that carries its External id first in its process."""
+    process, start, name, correlation, external, has_external = columns.launches.columns()
+    key = ["process", "external"]
+    owners = pl.DataFrame(columns.owners.columns().T, schema=[*key, "owner"], orient="row")
+    calls = pl.DataFrame({"process": process, "external": external})
+    found = calls.join(owners.unique(key, keep="first"), on=key, how="left", maintain_order="left")
+    owner = np.where(has_external == 1, found["owner"].fill_null(NONE).to_numpy(), NONE)
+    return Launches(process=process, start_ns=start, name=name, correlation=correlation, owner=owner)
 
-    def _launches(
-        self, events: Iterable[Event], owners: dict[tuple[int, int], int]
-    ) -> tuple[Launches, dict[int, list[int]]]:
-        rows = _Rows()
-        index: dict[int, list[int]] = {}
-        for event in events:
-            if event.cat not in _LAUNCH_CATEGORIES or event.args is None:
-                continue
-            correlation, external = event.args.correlation, event.args.external_id
-            start = self._ns(event.ts)
-            if not isinstance(correlation, int) or start is None:
-                continue
-            process = self._process(event.pid)
-            owner = owners.get((process, external), NONE) if isinstance(external, int) else NONE
-            index.setdefault(correlation, []).append(len(rows.rows))
-            rows.rows.append((process, start, self._name(event.name), correlation, owner))
-        process_, start_, name_, correlation_, owner_ = rows.columns(5)
-        launches = Launches(process=process_, start_ns=start_, name=name_, correlation=correlation_, owner=owner_)
-        return launches, index
 
-    def _ops(self, events: Iterable[Event], index: dict[int, list[int]], launches: Launches) -> tuple[Ops, InvalidOps]:
-        rows, invalid, raw = _Rows(), _Rows(), []
-        open_joins: list[tuple[int, int, list[int]]] = []
-        for number, event in enumerate(events):
-            if event.cat not in _OP_KINDS or event.ph != "X":
-                continue
-            args = event.args or Args()
-            candidates = index.get(args.correlation, []) if isinstance(args.correlation, int) else []
-            launch = candidates[0] if len(candidates) == 1 else NONE
-            start, length = self._ns(event.ts), self._ns(event.dur)
-            place = args.place()
-            if place is None:
-                raise malformed(self.source, f"event {number} ({event.name}): no integer device and stream")
-            if start is None or length is None or length <= 0 or start <= 0:
-                invalid.rows.append((self._name(event.name), launch))
-                raw.append(f"{(event.name or '')[:60]}: ts={bytes(event.ts)!r} dur={bytes(event.dur)!r}")
-                continue
-            self._stream(*place)
-            if len(candidates) > 1:
-                open_joins.append((len(rows.rows), place[0], candidates))
-            kind = _OP_KINDS[event.cat]
-            rows.rows.append((int(kind), *place, start, start + length, self._name(event.name), launch))
-        kind_, device_, stream_, start_, end_, name_, launch_ = rows.columns(7)
-        self._separate(open_joins, launches, device_, launch_)
-        self._report_invalid(raw)
-        invalid_name, invalid_launch = invalid.columns(2)
-        return (
-            Ops(kind=kind_, device=device_, stream=stream_, start_ns=start_, end_ns=end_, name=name_, launch=launch_),
-            InvalidOps(name=invalid_name, launch=invalid_launch, raw=tuple(raw)),
-        )
+def _ops(source: str, columns: EventColumns, launches: Launches) -> tuple[Ops, InvalidOps]:
+    kind, device, stream, start, end, name, correlation, correlated = columns.ops.columns()
+    launch, several = _joined(launches, correlation, correlated == 1)
+    _separate(source, several, launches, device, launch)
+    invalid_name, correlation, correlated = columns.invalid.columns()
+    invalid_launch, _ = _joined(launches, correlation, correlated == 1)
+    return (
+        Ops(kind=kind, device=device, stream=stream, start_ns=start, end_ns=end, name=name, launch=launch),
+        InvalidOps(name=invalid_name, launch=invalid_launch, raw=tuple(columns.invalid_texts)),
+    )
 
-    def _report_invalid(self, raw: list[str]) -> None:
-        if raw:
-            self.findings.append(
-                Finding(
-                    code="INVALID_TIMESTAMPS",
-                    sentence="device rows without usable time stamps (0, negative, or no duration) are in no sum",
-                    num=len(raw),
-                    examples=tuple(raw[:5]),
-                )
+
+def _joined(
+    launches: Launches, correlation: Int64Array, correlated: BoolArray
+) -> tuple[Int64Array, list[tuple[int, list[int]]]]:
+    """The only launch call of each correlation, NONE where there is none or several; and (row, calls) of the latter."""
+    order = np.argsort(launches.correlation, kind="stable")
+    known = launches.correlation[order]
+    first, last = (np.searchsorted(known, correlation, side=side) for side in ("left", "right"))
+    num = np.where(correlated, last - first, 0)
+    launch = np.full(len(correlation), NONE, dtype=np.int64)
+    launch[num == 1] = order[first[num == 1]]
+    return launch, [(row, order[first[row] : last[row]].tolist()) for row in np.flatnonzero(num > 1).tolist()]
+
+
+def _separate(
+    source: str, several: list[tuple[int, list[int]]], launches: Launches, device: Int64Array, launch: Int64Array
+) -> None:
+    """Decide between launch calls of one correlation: rule out processes known to use other devices only."""
+    if not several:
+        return
+    known = launch != NONE
+    uses = set(zip(launches.process[launch[known]].tolist(), device[known].tolist(), strict=True))
+    seen = {process for process, _ in uses}
+    for row, candidates in several:
+        process = {c: int(launches.process[c]) for c in candidates}
+        fits = [c for c in candidates if process[c] not in seen or (process[c], int(device[row])) in uses]
+        if len(fits) != 1:
+            raise errors.Ambiguous(
+                where=source,
+                expected="one launch call for each correlation of a process",
+                found=f"correlation {launches.correlation[candidates[0]]} on {len(candidates)} launch calls",
+                remedy="Export each process's trace to its own file.",
             )
-
-    def _separate(
-        self,
-        open_joins: list[tuple[int, int, list[int]]],
-        launches: Launches,
-        device: np.ndarray[tuple[int], np.dtype[np.int64]],
-        launch: np.ndarray[tuple[int], np.dtype[np.int64]],
-    ) -> None:
-        """Decide between launch calls of one correlation: rule out processes known to use other devices only."""
-        known = launch != NONE
-        uses = set(zip(launches.process[launch[known]].tolist(), device[known].tolist(), strict=True))
-        seen = {process for process, _ in uses}
-        for row, on_device, candidates in open_joins:
-            process = {c: int(launches.process[c]) for c in candidates}
-            fits = [c for c in candidates if process[c] not in seen or (process[c], on_device) in uses]
-            if len(fits) != 1:
-                raise errors.Ambiguous(
-                    where=self.source,
-                    expected="one launch call for each correlation of a process",
-                    found=f"correlation {launches.correlation[candidates[0]]} on {len(candidates)} launch calls",
-                    remedy="Export each process's trace to its own file.",
-                )
-            launch[row] = fits[0]
-
-    def _scopes(self, events: Iterable[Event]) -> tuple[Scopes, Scopes]:
-        host, device = _Rows(), _Rows()
-        for event in events:
-            if event.cat not in {"user_annotation", "gpu_user_annotation"} or event.ph != "X":
-                continue
-            start, length = self._ns(event.ts), self._ns(event.dur)
-            if start is None or length is None or length < 0:
-                continue
-            if event.cat == "user_annotation":
-                host.rows.append((self._process(event.pid), start, start + length, self._name(event.name)))
-            elif isinstance(event.pid, int) and isinstance(event.tid, int):
-                place = self._stream(event.pid, event.tid)
-                device.rows.append((place, start, start + length, self._name(event.name)))
-        return _scopes(host), _scopes(device)
-
-    def _ns(self, text: msgspec.Raw) -> int | None:
-        """Exact ns of a decimal number of us; None where there is no number."""
-        data = bytes(text)
-        if _PLAIN_US.match(data):
-            whole, _, fraction = data.partition(b".")
-            ns = int(whole) * 1000
-            part = int(fraction.ljust(3, b"0"))
-            exact = ns - part if data[:1] == b"-" else ns + part
-            return exact if abs(exact) < _LAST_NS else None
-        try:
-            value = Decimal(data.decode("ascii")) * 1000
-        except (InvalidOperation, UnicodeDecodeError):
-            return None
-        if not value.is_finite() or abs(value) >= _LAST_NS:
-            return None
-        rounded = int(value.to_integral_value())
-        self.sub_ns += rounded != value
-        return rounded
+        launch[row] = fits[0]
 
 
-def _scopes(rows: _Rows) -> Scopes:
-    place, start, end, name = rows.columns(4)
-    return Scopes(place=place, start_ns=start, end_ns=end, name=name)
+def _streams(ops: Ops, device_scopes: Int64Array) -> list[tuple[int, int]]:
+    """Every (device, stream) once, in order of appearance."""
+    pairs = {
+        "device": np.concatenate([ops.device, device_scopes[0]]),
+        "stream": np.concatenate([ops.stream, device_scopes[1]]),
+    }
+    return pl.DataFrame(pairs).unique(maintain_order=True).rows()
 
 
 def _facts(file: KinetoFile, ops: Ops) -> dict[str, str]:

@@ -19,7 +19,7 @@ Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Small = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
-class Args(msgspec.Struct):
+class Args(msgspec.Struct, gc=False):
     """The arguments of an event that matter here. XPU rows carry ``sycl queue`` where others carry ``stream``."""
 
     correlation: Whole | float | str | None = None
@@ -28,14 +28,9 @@ class Args(msgspec.Struct):
     sycl_queue: Whole | float | str | None = msgspec.field(default=None, name="sycl queue")
     external_id: Whole | float | str | None = msgspec.field(default=None, name="External id")
 
-    def place(self) -> tuple[int, int] | None:
-        """(device, stream) of a device operation; None where the row does not name both as integers."""
-        stream = self.stream if self.stream is not None else self.sycl_queue
-        return (self.device, stream) if isinstance(self.device, int) and isinstance(stream, int) else None
 
-
-class Event(msgspec.Struct):
-    """One event; times stay the text they are in the file."""
+class Event(msgspec.Struct, gc=False):
+    """One event; times stay the text they are in the file. (There are millions; none can be part of a cycle.)"""
 
     ph: str = ""
     cat: str | None = None
