@@ -15,6 +15,7 @@ from moegauge.cli.console import print_json, progress_bar, stdout
 from moegauge.jobs.align import align, exit_status, ladder_settings
 from moegauge.jobs.explanation import CHANGEABLE
 from moegauge.jobs.report import read_report
+from moegauge.jobs.report_page import write_page
 from moegauge.records.comparison import LadderReport
 from moegauge.render.markdown import ladder_markdown
 from moegauge.render.terminal import show_conditions, show_ladder
@@ -78,14 +79,31 @@ def align_command(
     return exit_status(report)
 
 
-def report_command(report: Path, *, format: Literal["terminal", "markdown", "json"] = "terminal") -> int:  # noqa: A002
-    """Show a ladder report again, in another form.
+def report_command(
+    report: Path,
+    *,
+    format: Literal["terminal", "markdown", "json", "html"] = "terminal",  # noqa: A002
+    out: Path | None = None,
+) -> int:
+    """Show a ladder report again, in another form: moegauge report REPORT --format html --out page.html
 
     Args:
         report: Report folder.
-        format: terminal, markdown or json.
+        format: terminal, markdown, json, or html (one file that loads nothing).
+        out: File to make, of html; nothing may stand there.
     """
-    print_report(read_report(report), format)
+    record = read_report(report)
+    if (format == "html") != (out is not None):
+        raise errors.MisuseError(
+            where="--out",
+            expected="a file with --format html, and none otherwise",
+            found="none" if out is None else f"{out} with --format {format}",
+            remedy="moegauge report REPORT --format html --out page.html; the other forms go to stdout.",
+        )
+    if out is not None:
+        write_page(report, record, out)
+    else:
+        print_report(record, format)
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Pages of records: one self-contained file each, which loads nothing."""
