@@ -18,7 +18,7 @@ from moegauge.records.kernel_compare import (
 )
 
 OPTIONS = Options(
-    margin_ratio=0.05, level=0.95, bound_ratio=None, norm="frobenius_relative", num_blocks=10, calls_per_arm=3,
+    margin_ratio=0.05, level=0.95, bound_ratio=None, norm="frobenius_relative", num_blocks=10, calls_per_arm=5,
     per_stratum=2, max_rows=None, seed=0,
 )  # fmt: skip
 TRUE_NS = (400_000, 450_000, 2_000_000, 2_200_000)
@@ -51,7 +51,7 @@ def observed(seed: int, *factors: float, num_blocks: int = 10) -> Raw:
     def arm(ns: float) -> tuple[int, ...]:
         nonlocal drift
         times = []
-        for _ in range(3):
+        for _ in range(5):
             drift *= float(np.exp(generator.normal(0, 0.003)))
             outlier = 3.0 if generator.random() < 0.02 else 1.0
             times.append(round(ns * drift * outlier * float(np.exp(generator.normal(0, 0.02)))))

@@ -26,7 +26,7 @@ def compare_command(
     margin: float = 0.02,
     bound: float | None = None,
     blocks: int = 10,
-    calls: int = 3,
+    calls: int = 5,
     per_stratum: int = 2,
     max_rows: int | None = None,
     seed: int = 0,

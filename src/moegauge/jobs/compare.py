@@ -39,7 +39,7 @@ class CompareOptions:
     margin_ratio: float = 0.02
     bound_ratio: float | None = None
     num_blocks: int = 10
-    calls_per_arm: int = 3
+    calls_per_arm: int = 5
     per_stratum: int = 2
     max_rows: int | None = None
     seed: int = 0
