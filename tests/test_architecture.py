@@ -18,7 +18,20 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 300
 
-LAYERS = ("records", "evidence", "timing", "routing", "numerics", "kernels", "ladder", "gate", "lanes", "render", "cli")
+LAYERS = (
+    "records",
+    "evidence",
+    "timing",
+    "routing",
+    "numerics",
+    "kernels",
+    "ladder",
+    "gate",
+    "comparison",
+    "lanes",
+    "render",
+    "cli",
+)
 ENGINES = ("torch", "triton", "vllm", "sglang", "ray", "cupti", "pynvml")
 
 IMPORT_ALL = """

@@ -34,6 +34,7 @@ from moegauge.records import (
     explanation,
     exploration,
     identity,
+    kernel_compare,
     lane,
     measurement,
     observation,
@@ -148,6 +149,11 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
         and struct not in {lane.Step, observation.Observation}
     ),
     ("lane", "Audit", gate_stage0.Audit),
+    *(
+        ("compare-report", struct.__name__, struct)
+        for struct in vars(kernel_compare).values()
+        if isinstance(struct, type) and struct.__module__ == kernel_compare.__name__
+    ),
 ]
 
 TABLES: list[tuple[str, TableSchema]] = [
@@ -350,6 +356,14 @@ def test_every_documented_command_line_parses(block: Block) -> None:
             assert (ROOT / command.words[1]).is_file(), command.words
         else:
             assert (ROOT / command.words[0]).is_file(), command.words
+
+
+def test_every_command_of_the_workflow_example_parses() -> None:
+    text = (ROOT / "examples" / "ci" / "compare.yml").read_text()
+    commands = re.findall(r"^ *- run: moegauge (.*?)(?: >> .*)?$", text, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["compare", "verify"]
+    for command in commands:
+        app.parse_args(shlex.split(command), exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=[block.where for block in RUNNABLE])

@@ -16,6 +16,7 @@ import polars as pl
 from moegauge import errors
 from moegauge.adapters.profile_db import open_profile_db
 from moegauge.adapters.profile_schema import is_sqlite
+from moegauge.comparison.verdict import judged
 from moegauge.evidence.capture_folder import RAW_NAME, open_capture
 from moegauge.evidence.capture_folder import RECORD_NAME as CAPTURE_RECORD
 from moegauge.evidence.report_folder import RECORD_NAME as REPORT_RECORD
@@ -25,13 +26,14 @@ from moegauge.evidence.tables import TableSchema, first_difference, read_table
 from moegauge.jobs.align import with_table_digests
 from moegauge.jobs.capture_derivation import derive
 from moegauge.jobs.capture_import import capture_record
+from moegauge.jobs.compare import RECORD_NAME as COMPARE_RECORD
 from moegauge.jobs.ladder_derivation import derive_ladder
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify_lane import is_lane, verify_lane
 from moegauge.jobs.verify_measurements import differing_samples
 from moegauge.records.comparison import LadderReport
-from moegauge.records.schema import Record
+from moegauge.records.kernel_compare import CompareReport
 
 _Outcome = tuple[list[str], list[str]]
 """What was checked, and what differs."""
@@ -46,7 +48,11 @@ def verify(path: Path, *, progress: Progress = silent) -> Verification:
         EvidenceError: the folder cannot be read at all.
         MisuseError: none of them (a profile database has a verb of its own).
     """
-    for name, kind, derive_again in ((CAPTURE_RECORD, "capture", _capture), (REPORT_RECORD, "report", _report)):
+    for name, kind, derive_again in (
+        (CAPTURE_RECORD, "capture", _capture),
+        (REPORT_RECORD, "report", _report),
+        (COMPARE_RECORD, "comparison", _comparison),
+    ):
         if (path / name).is_file():
             checked, differences = _with_head(path, name, derive_again, progress)
             return Verification(str(path), kind, tuple(checked), tuple(differences))
@@ -110,7 +116,7 @@ def _table_differences(path: Path, schema: TableSchema, rows: pl.DataFrame) -> l
         return [str(error)]
 
 
-def _record_differences(recorded: Record, derived: Record) -> list[str]:
+def _record_differences(recorded: msgspec.Struct, derived: msgspec.Struct) -> list[str]:
     """Paths of fields that differ between two records, with both values."""
     return _differences(msgspec.to_builtins(recorded), msgspec.to_builtins(derived), "")
 
@@ -157,6 +163,19 @@ def _report(path: Path, progress: Progress) -> _Outcome:
         if f"{schema.name}.parquet" not in changed:
             differences += _table_differences(path, schema, derived.tables[schema.name])
     return checked, differences
+
+
+def _comparison(path: Path, _: Progress) -> _Outcome:
+    """The verdict from the raw observations; those themselves are raw data."""
+    report = read_record(path / COMPARE_RECORD, CompareReport)
+    lines = _record_differences(report.result, judged(report.raw, report.options))
+    extra = sorted(file_differences(path, {}, leave_out=head_files(COMPARE_RECORD)))
+    checked = [
+        f"{len(report.raw.bits)} raw exactness observations",
+        f"{len(report.raw.blocks)} raw blocks",
+        "the verdict",
+    ]
+    return checked, [*extra, *(f"{COMPARE_RECORD} result.{line}" for line in lines)]
 
 
 def _report_files(path: Path, report: LadderReport) -> list[str]:

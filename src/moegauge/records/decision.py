@@ -116,6 +116,13 @@ CODES: dict[str, str] = {
     "SAVING_TOO_SMALL": "the median saving is smaller than registered",
     "JOINT_SAVING_TOO_SMALL": "the median savings of all subjects add up to less than registered",
     "COUNTER_RULE_MISSED": "a counter rule does not hold for a pair or for the aggregate",
+    "HEAD_NOT_WORSE": "the interval of head's served-weighted time over base's lies inside the margin",
+    "HEAD_WORSE": "the interval of head's served-weighted time over base's lies beyond the margin",
+    "HEAD_STRADDLES_MARGIN": "the interval of head's served-weighted time over base's contains the margin",
+    "HEAD_NOT_REPEATABLE": "identical calls of head gave different words",
+    "BASE_NOT_REPEATABLE": "identical calls of base gave different words",
+    "BATCH_INVARIANCE_LOST": "head gives a token other words alone than in its batch, and base does not",
+    "BEYOND_ERROR_BOUND": "head's error against float64 exceeds the declared bound",
 }
 """Every reason code with its meaning; docs/glossary.md repeats the table and a test holds them together."""
 
