@@ -1,6 +1,6 @@
 """Routed inputs of other tools in one normal form, and the guards that every format passes.
 
-A reader (sglang_recorder.py, routed_experts.py, routing_dump.py) says what its file holds as :class:`Piece` rows. What
+A reader (sglang_recorder.py, routed_experts.py) says what its file holds as :class:`Piece` rows. What
 the file does not say and what changes the meaning of an id comes from :class:`Declared`. What neither says is refused
 with the name of what to declare. Nothing is guessed, padded, rescaled or filled in.
 """
