@@ -158,6 +158,8 @@ def _kind(name: str | None, traces: list[Trace]) -> KernelKind:
     kinds = list(KINDS.values()) if name is None else [kernel_kind(name)]
     kernels = {one for trace in traces for one in trace.op_names(kernels_only=True)}
     fits = [kind for kind in kinds if kind.runs_in(kernels)]
+    most = max((kind.num_of_core(kernels) for kind in fits), default=0)
+    fits = [kind for kind in fits if kind.num_of_core(kernels) == most]
     if len(fits) == 1:
         return fits[0]
     seen = {one for trace in traces for one in trace.op_names(kernels_only=False)}

@@ -64,6 +64,7 @@ class KernelKind:
         follows: outside stage that is recognised by standing right behind the core (kernel or copy).
         suspicious: names that look like MoE work; one that no role or outside stage explains is listed as unknown.
         source: where names and conditions come from.
+        anchor: role of the core that tells the kind; None for the core's first, where no other kind begins with it.
         host_operation: the one operation of a kind that runs on the host and is timed there; None for device kernels.
     """
 
@@ -78,6 +79,7 @@ class KernelKind:
     follows: tuple[str, re.Pattern[str]] | None = None
     suspicious: re.Pattern[str] = re.compile(r"moe|expert", re.IGNORECASE)
     source: str = ""
+    anchor: str | None = None
     host_operation: str | None = None
 
     def __post_init__(self) -> None:
@@ -103,9 +105,15 @@ class KernelKind:
         return [by_rows[rows] for rows in executed_rows]
 
     def runs_in(self, kernel_names: Iterable[str]) -> bool:
-        """Whether the kernel every invocation begins its core with is among the names."""
-        anchor = next(role.pattern for role in self.roles if role.name == self.core[0])
+        """Whether the kernel that tells the kind is among the names."""
+        anchor = next(role.pattern for role in self.roles if role.name == (self.anchor or self.core[0]))
         return any(anchor.search(name) for name in kernel_names)
+
+    def num_of_core(self, kernel_names: Iterable[str]) -> int:
+        """How many roles of the core are among the names: what tells kinds apart that share the first of them."""
+        names = list(kernel_names)
+        core = [role.pattern for role in self.roles if role.name in self.core]
+        return sum(any(pattern.search(name) for name in names) for pattern in core)
 
     def not_seen(self, names: Iterable[str]) -> str:
         """The sentence for a trace without the kind's kernels, with what it holds instead."""
@@ -128,6 +136,16 @@ def kernel_kind(name: str) -> KernelKind:
     return KINDS[name]
 
 
+def numeric_format_in(kind: str, recorded: str) -> str:
+    """Format in which a kind runs inputs of a capture: the recorded one where it takes that, else its own.
+
+    Args:
+        kind: name; one that is not registered runs what was recorded. recorded: format of the captured kernel.
+    """
+    formats = KINDS[kind].numeric_formats if kind in KINDS else (recorded,)
+    return recorded if recorded in formats else formats[0]
+
+
 def host_operation(kind: str) -> str | None:
     """Name of the operation that a registered kind runs on the host; None for device kernels and unregistered kinds."""
     return KINDS[kind].host_operation if kind in KINDS else None
@@ -145,63 +163,88 @@ def _naive(shape: InvocationShape) -> bool:
     return not shape.has_expert_map and shape.executed_rows * shape.top_k * 4 <= shape.num_experts
 
 
+def _alignment_variants(before: tuple[str, ...], confirmed: frozenset[str]) -> tuple[Variant, ...]:
+    """How vLLM's Triton experts lay out the rows of each expert.
+
+    Args:
+        before: roles that come first in every variant. confirmed: variants that a real trace has shown.
+    """
+    rules: tuple[tuple[str, tuple[str, ...], str, Callable[[InvocationShape], bool]], ...] = (
+        (
+            "naive_block_assignment",
+            ("fill",),
+            "no expert_map and executed rows x top_k x 4 <= num_experts",
+            _naive,
+        ),
+        (
+            "small_batch_expert_map",
+            ("align_small", "map_compare", "map_index"),
+            "expert_map, executed rows x top_k < 1024 and num_experts <= 64",
+            lambda shape: shape.has_expert_map and _small_batch(shape),
+        ),
+        ("small_batch", ("align_small",), "executed rows x top_k < 1024 and num_experts <= 64", _small_batch),
+        (
+            "align_sort_expert_map",
+            ("align", "sort", "map_compare", "map_index"),
+            "expert_map",
+            lambda shape: shape.has_expert_map,
+        ),
+        ("align_sort", ("align", "sort"), "otherwise", lambda shape: True),
+    )
+    return tuple(
+        Variant(
+            name=name,
+            prefix=before + prefix,
+            condition=condition,
+            applies=applies,
+            confirmed_by_trace=name in confirmed,
+        )
+        for name, prefix, condition, applies in rules
+    )
+
+
+_ALIGNMENT_ROLES = (
+    _role("align", "permute", r"moe_align_block_size_kernel"),
+    _role("align_small", "permute", r"moe_align_block_size_small_batch_expert_kernel"),
+    _role("sort", "permute", r"count_and_sort_expert_tokens_kernel"),
+    _role("fill", "permute", r"FillFunctor<int>", exclusive=False),
+    _role("map_compare", "permute", r"unrolled_elementwise_kernel", exclusive=False),
+    _role("map_index", "permute", r"index_elementwise_kernel", exclusive=False),
+    _role("gemm", "experts", r"^fused_moe_kernel"),
+    _role("sum", "topk_weight_and_reduce", r"vllm::moe::moe_sum"),
+)
+_OUTSIDE = {"router": re.compile(r"topkGating|grouped_topk_fused_kernel|moeTopK"), "combine": re.compile(r"^nccl")}
+_FINALIZE = ("finalize", re.compile(r"^memcpy32_post$|^Memcpy DtoD|direct_copy_kernel|copy_kernel"))
+
 _VLLM_TRITON_MOE = KernelKind(
     name="vllm_triton_moe",
     backend="vllm TritonExperts",
     numeric_formats=("bfloat16",),
     boundary=("permute", "experts", "activation", "topk_weight_and_reduce"),
-    roles=(
-        _role("align", "permute", r"moe_align_block_size_kernel"),
-        _role("align_small", "permute", r"moe_align_block_size_small_batch_expert_kernel"),
-        _role("sort", "permute", r"count_and_sort_expert_tokens_kernel"),
-        _role("fill", "permute", r"FillFunctor<int>", exclusive=False),
-        _role("map_compare", "permute", r"unrolled_elementwise_kernel", exclusive=False),
-        _role("map_index", "permute", r"index_elementwise_kernel", exclusive=False),
-        _role("gemm", "experts", r"^fused_moe_kernel"),
-        _role("act", "activation", r"vllm::act_and_mul_kernel", exclusive=False),
-        _role("sum", "topk_weight_and_reduce", r"vllm::moe::moe_sum"),
-    ),
+    roles=(*_ALIGNMENT_ROLES, _role("act", "activation", r"vllm::act_and_mul_kernel", exclusive=False)),
     core=("gemm", "act", "gemm", "sum"),
-    variants=(
-        Variant(
-            name="naive_block_assignment",
-            prefix=("fill",),
-            condition="no expert_map and executed rows x top_k x 4 <= num_experts",
-            applies=_naive,
-            confirmed_by_trace=True,
-        ),
-        Variant(
-            name="small_batch_expert_map",
-            prefix=("align_small", "map_compare", "map_index"),
-            condition="expert_map, executed rows x top_k < 1024 and num_experts <= 64",
-            applies=lambda shape: shape.has_expert_map and _small_batch(shape),
-            confirmed_by_trace=False,
-        ),
-        Variant(
-            name="small_batch",
-            prefix=("align_small",),
-            condition="executed rows x top_k < 1024 and num_experts <= 64",
-            applies=_small_batch,
-            confirmed_by_trace=False,
-        ),
-        Variant(
-            name="align_sort_expert_map",
-            prefix=("align", "sort", "map_compare", "map_index"),
-            condition="expert_map",
-            applies=lambda shape: shape.has_expert_map,
-            confirmed_by_trace=True,
-        ),
-        Variant(
-            name="align_sort",
-            prefix=("align", "sort"),
-            condition="otherwise",
-            applies=lambda shape: True,
-            confirmed_by_trace=True,
-        ),
-    ),
-    outside={"router": re.compile(r"topkGating|grouped_topk_fused_kernel|moeTopK"), "combine": re.compile(r"^nccl")},
-    follows=("finalize", re.compile(r"^memcpy32_post$|^Memcpy DtoD|direct_copy_kernel|copy_kernel")),
+    variants=_alignment_variants((), frozenset({"naive_block_assignment", "align_sort_expert_map", "align_sort"})),
+    outside=_OUTSIDE,
+    follows=_FINALIZE,
     source="vLLM 0.25.1: traces of Qwen3-MoE and Laguna shapes on an H200; small-batch conditions from its source",
+)
+
+_VLLM_TRITON_MOE_FP8_BLOCK = KernelKind(
+    name="vllm_triton_moe_fp8_block",
+    backend="vllm TritonExperts",
+    numeric_formats=("float8_e4m3fn",),
+    boundary=("prepare", "permute", "experts", "activation", "topk_weight_and_reduce"),
+    roles=(
+        *_ALIGNMENT_ROLES,
+        _role("quant", "prepare", r"^(void )?per_token_group_quant_8bit_kernel", exclusive=False),
+        _role("act_quant", "activation", r"vllm::silu_and_mul_per_block_quant_kernel", exclusive=False),
+    ),
+    core=("gemm", "act_quant", "gemm", "sum"),
+    variants=_alignment_variants(("quant",), frozenset()),
+    outside=_OUTSIDE,
+    follows=_FINALIZE,
+    source="vLLM 0.25.1: its source and the kernel names in its compiled library; not yet confirmed by a real trace",
+    anchor="act_quant",
 )
 
 _VLLM_CPU_MOE = KernelKind(
@@ -224,5 +267,7 @@ _VLLM_CPU_MOE = KernelKind(
     host_operation="cpu_fused_moe",
 )
 
-KINDS: dict[str, KernelKind] = {kind.name: kind for kind in (_VLLM_TRITON_MOE, _VLLM_CPU_MOE)}
+KINDS: dict[str, KernelKind] = {
+    kind.name: kind for kind in (_VLLM_TRITON_MOE, _VLLM_TRITON_MOE_FP8_BLOCK, _VLLM_CPU_MOE)
+}
 """Every registered kind by name."""
