@@ -27,6 +27,8 @@ SMALL = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZ
 LARGE = SMALL | {"BLOCK_SIZE_M": 128, "GROUP_SIZE_M": 16, "num_warps": 8}
 FOUND = SMALL | {"BLOCK_SIZE_N": 32}
 """What the stand-in of vLLM takes by itself."""
+HEURISTIC = SMALL | {"BLOCK_SIZE_K": 64}
+"""What its heuristic gives."""
 
 
 def written(folder: Path, content: object) -> Path:
@@ -111,7 +113,12 @@ MODEL = ModelSpec(
 
 
 NVML = ("nvmlInit", "nvmlShutdown", "nvmlSystemGetCudaDriverVersion_v2")
-LOADED = ("moegauge.adapters.devices.cuda", "moegauge.adapters.runners.vllm_triton_moe")
+LOADED = (
+    "moegauge.adapters.devices.cuda",
+    "moegauge.adapters.runners.vllm_triton_moe",
+    "moegauge.adapters.runners.triton_choice",
+    "moegauge.adapters.runners.triton_trials",
+)
 """What is loaded with the stand-in, and must not outlive a test."""
 
 
@@ -132,11 +139,11 @@ class Vllm:
         yield
         self.setting = before
 
-    def optimal(self, *shapes_and_rows: object) -> dict[str, int]:
+    def optimal(self, *shapes_and_rows: object, block_shape: object = None) -> dict[str, int]:
         return self.setting or FOUND
 
     def experts(self, *configs: object) -> Any:
-        from moegauge.adapters.runners.torch_moe import moe_forward  # noqa: PLC0415 - torch is loaded by these tests only
+        from moegauge.adapters.runners.moe_forward import moe_forward  # noqa: PLC0415 - torch is loaded by these tests only
 
         def apply(**given: Any) -> None:
             self.launched.append(self.optimal())
@@ -160,7 +167,11 @@ class Vllm:
                 "RoutingMethodType": SimpleNamespace(Renormalize=0),
             },
             f"{base}.experts.triton_moe": {"TritonExperts": self.experts},
-            f"{base}.fused_moe": {"try_get_optimal_moe_config": self.optimal},
+            f"{base}.fused_moe": {
+                "try_get_optimal_moe_config": self.optimal,
+                "get_default_config": lambda *problem: HEURISTIC,
+                "get_config_file_name": lambda experts, width, *_: f"E={experts},N={width},device_name=Simulated_GPU.json",
+            },
         }  # fmt: skip
         for name, content in contents.items():
             module = ModuleType(name)

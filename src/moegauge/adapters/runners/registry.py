@@ -10,17 +10,24 @@ from moegauge import errors
 from moegauge.adapters.runners.kernel_config import KernelConfig
 from moegauge.adapters.runners.work import ModelSpec, Runner
 
-TAKES_KERNEL_CONFIG = "vllm_triton_moe"
-"""The runner whose kernel has configurations that can be given."""
+TAKE_KERNEL_CONFIG = ("vllm_triton_moe", "vllm_triton_moe_fp8_block")
+"""The runners whose kernel has configurations that can be given."""
 
 RUNNERS: dict[str, tuple[str, str, str, str, bool]] = {
     "torch_moe": ("torch_moe", "torch", "torch_moe", "TorchMoeRunner", False),
     "vllm_cpu_moe": ("vllm_cpu_moe", "vllm CPUUnquantizedExperts", "vllm_cpu_moe", "VllmCpuMoeRunner", False),
     "vllm_triton_moe": ("vllm_triton_moe", "vllm TritonExperts", "vllm_triton_moe", "VllmTritonMoeRunner", True),
+    "vllm_triton_moe_fp8_block": (
+        "vllm_triton_moe_fp8_block",
+        "vllm TritonExperts",
+        "vllm_triton_moe_fp8_block",
+        "VllmTritonMoeFp8BlockRunner",
+        True,
+    ),
 }
 """name -> (kernel kind, backend, module, class, whether every layer has its own weights by default)."""
 
-ON_GPU = frozenset({"vllm_triton_moe"})
+ON_GPU = frozenset(TAKE_KERNEL_CONFIG)
 """Runners whose device is a GPU; that of the others is the host processor."""
 
 
@@ -50,10 +57,10 @@ def make_runner(name: str, model: ModelSpec, kernel_config: KernelConfig | None 
         LimitExceeded: the device has no room for the weights.
     """
     runner_identity(name)
-    if kernel_config is not None and name != TAKES_KERNEL_CONFIG:
+    if kernel_config is not None and name not in TAKE_KERNEL_CONFIG:
         raise errors.MisuseError(
             where="--kernel-config",
-            expected=f"--runner {TAKES_KERNEL_CONFIG}",
+            expected=f"--runner {' or '.join(TAKE_KERNEL_CONFIG)}",
             found=name,
             remedy="Leave --kernel-config out: the kernel of this runner has no configurations.",
         )
