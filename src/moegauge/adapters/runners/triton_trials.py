@@ -45,6 +45,12 @@ class TritonTrials:
         call = self.runner.call_of(work, given, config=config, poison=True)
         return check_output(_launched(call), given, self.runner.weights, work, draw)
 
+    def compile_ahead(self, trials: Sequence[tuple[Work, Config]], num_processes: int) -> None:
+        """See Trials: Triton's cache on disk is filled, by processes with the weights of one layer each."""
+        one_set = replace(self.runner.weights.model, num_weight_sets=1)
+        with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
+            list(pool.map(partial(_compile, self.runner.name, one_set), _shares(trials, num_processes)))
+
     def launch(self, work: Work, config: Config) -> None:
         """Launch once, which compiles the configuration for the work's rows. Raises as :meth:`check`."""
         _launched(self.runner.call_of(work, self.runner.weights.inputs(work), config=config))
@@ -67,21 +73,18 @@ def _launched(call: Callable[[], T]) -> T:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
-def compile_ahead(name: str, model: ModelSpec, trials: Sequence[tuple[Work, Config]], *, num_processes: int) -> None:
-    """Fill Triton's cache on disk, a share of the trials in each process, on weights of one layer.
-
-    What does not compile is left for the check to say.
-
-    Args:
-        name, model: of the runner. trials: one for each configuration and number of rows. num_processes: at once.
-    """
-    shares = [trials[index::num_processes] for index in range(num_processes)]
-    one_set = replace(model, num_weight_sets=1)
-    with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(partial(_compile, name, one_set), [share for share in shares if share]))
+def _shares(trials: Sequence[tuple[Work, Config]], num: int) -> list[list[tuple[Work, Config]]]:
+    """Trials dealt out; those of one configuration stay together, since numbers of rows may share what is compiled."""
+    groups: dict[tuple[tuple[str, int], ...], list[tuple[Work, Config]]] = {}
+    for work, config in trials:
+        groups.setdefault(tuple(sorted(config.items())), []).append((work, config))
+    dealt = list(groups.values())
+    shares = [[trial for group in dealt[index::num] for trial in group] for index in range(num)]
+    return [share for share in shares if share]
 
 
 def _compile(name: str, model: ModelSpec, trials: Sequence[tuple[Work, Config]]) -> None:
+    """Compile a share. What does not compile is left for the check to say."""
     made = TritonTrials(name, model)
     for work, config in trials:
         with suppress(RuntimeError):
