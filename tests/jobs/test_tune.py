@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,10 +19,11 @@ from moegauge import errors
 from moegauge.adapters.runners.kernel_config import Config, read_kernel_config
 from moegauge.adapters.runners.work import Work
 from moegauge.evidence.capture_folder import CaptureFolder
-from moegauge.evidence.store import read_record
+from moegauge.evidence.store import read_record, write_head
 from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.tune import TuneChoice, tune
 from moegauge.jobs.tuning_plan import candidates, places_of, search_space
+from moegauge.jobs.verify import verify
 from moegauge.records.identity import ModelShape
 from moegauge.records.tuning import Place, Stage, TunedSize, TuningRecord
 from moegauge.render.tuning_text import arm_difference
@@ -154,6 +156,56 @@ def test_a_search_under_uniform_routing_is_judged_under_served_routing(bench: Be
         ("verdict", "served"),
     ]  # fmt: skip
     assert arm_difference([size], "uniform", "served").ratio == pytest.approx(-0.5)
+
+
+# verification
+
+
+def verified(out: Path, change: Callable[[dict[str, Any]], None] = lambda record: None) -> tuple[str, ...]:
+    """What verify finds in a folder whose record was changed, and whose head digest was refreshed."""
+    record = json.loads((out / "tuning.json").read_text())
+    change(record)
+    for path in out.glob("tuning.json*"):
+        path.unlink()
+    write_head(out, "tuning.json", msgspec.convert(record, TuningRecord))
+    return verify(out).differences
+
+
+def test_choices_and_files_follow_from_the_times(bench: Bench) -> None:
+    bench.tune(fastest(BEST), routings=("served", "uniform"))
+    found = verify(bench.out)
+    # Each of 2 sizes on 6 places: 3 x 34 and 5 x 4 times under each routing, and 7 x 3 of the three arms that differ.
+    assert found.kind == "tuning"
+    assert found.differences == ()
+    assert found.checked == ("2 numbers of rows from 3180 raw times (no trace kept)", "4 files")
+
+
+def test_a_faster_time_that_was_written_in_changes_the_winner(bench: Bench) -> None:
+    bench.tune(fastest(BEST, FOUND))
+
+    def change(record: dict[str, Any]) -> None:
+        for one in record["sizes"][0]["trials"][1]["busy_ns"]:
+            one[-1] = [1] * len(one[-1])
+
+    assert any(line.startswith("3 rows, arm served: recorded") for line in verified(bench.out, change))
+
+
+def test_a_file_that_was_changed_differs_from_what_the_times_lead_to(bench: Bench) -> None:
+    bench.tune(fastest(BEST))
+    path = next((bench.out / "served").iterdir())
+    path.write_text(path.read_text().replace('"num_stages": 3', '"num_stages": 4'))
+    (difference,) = verified(bench.out)
+    assert difference.startswith(f"served/{path.name}: recorded sha256:")
+
+
+def test_an_invocation_that_chose_and_judges_is_found(bench: Bench) -> None:
+    bench.tune(fastest(BEST))
+
+    def change(record: dict[str, Any]) -> None:
+        trials = record["sizes"][1]["trials"]
+        trials[2]["places"][0] = trials[0]["places"][0]
+
+    assert verified(bench.out, change) == ("6 rows, invocations of the three stages: recorded 18, derived 17",)
 
 
 # what is run

@@ -7,7 +7,7 @@ drawn anew, so that drift falls on all alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,10 +88,8 @@ def tune(
             found=f"{failed.status}: {failed.text}",
             remedy="Nothing was written; leave the --rows out that it failed on, or free the device's memory.",
         ) from failed
-    files = {
-        f"{arm}/{runner.file_name()}": config_bytes({one.rows: one.candidates[one.arms[arm]].config for one in sizes})
-        for arm in sizes[0].arms
-    }
+    tuned = tuple(_recorded(one) for one in sizes)
+    files = arm_files(tuned, runner.file_name())
     with new_folder(out) as folder:
         digests = {name: write_file(folder / name, data) for name, data in files.items()}
         record = TuningRecord(
@@ -104,12 +102,24 @@ def tune(
             seed=choice.seed,
             rule=RULE,
             facts=facts,
-            sizes=tuple(_recorded(one) for one in sizes),
+            sizes=tuned,
             left_out=tuple(left_out),
             files=digests,
         )
         write_head(folder, RECORD_NAME, record)
     return record
+
+
+def arm_files(sizes: Sequence[TunedSize], name: str) -> dict[str, bytes]:
+    """The file of configurations of each arm, by its path in the folder.
+
+    Args:
+        sizes: with their arms. name: under which vLLM looks for such a file.
+    """
+    return {
+        f"{arm}/{name}": config_bytes({one.executed_rows: one.candidates[one.arms[arm]].config for one in sizes})
+        for arm in sizes[0].arms
+    }
 
 
 def _searched(search: Search, sizes: list[Size], numeric_format: str, choice: TuneChoice) -> dict[str, str]:

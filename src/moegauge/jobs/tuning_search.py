@@ -116,15 +116,10 @@ class Search:
     def choose(self, sizes: Sequence[Size], routing: str) -> None:
         """Search and finals under a routing; the best of the finals becomes the routing's arm."""
         self._stage(sizes, Stage.SEARCH, routing, [one.timed for one in sizes], SEARCH_PASSES)
-        finalists = []
+        chosen = [finalists(one.last(Stage.SEARCH, routing), one.arms[FOUND]) for one in sizes]
+        self._stage(sizes, Stage.FINALS, routing, chosen, FINALS_PASSES)
         for one in sizes:
-            searched = one.last(Stage.SEARCH, routing)
-            first = best(searched.candidates, np.array(searched.busy_ns), NUM_FINALISTS)
-            finalists.append(list(dict.fromkeys([*first, one.arms[FOUND]])))
-        self._stage(sizes, Stage.FINALS, routing, finalists, FINALS_PASSES)
-        for one in sizes:
-            final = one.last(Stage.FINALS, routing)
-            one.arms[routing] = best(final.candidates, np.array(final.busy_ns))[0]
+            one.arms[routing] = winner(one.last(Stage.FINALS, routing))
 
     def verdict(self, sizes: Sequence[Size], num_passes: int) -> None:
         """Time every arm on served invocations that chose none of them."""
@@ -175,3 +170,14 @@ class Search:
             )
             times += [one.columns["busy_ns"] for one in timed]
         return times
+
+
+def finalists(searched: tuning.Trials, found: int) -> list[int]:
+    """The best candidates of a search, best first, and what the kernel's own code takes."""
+    first = best(searched.candidates, np.array(searched.busy_ns, dtype=np.int64), NUM_FINALISTS)
+    return list(dict.fromkeys([*first, found]))
+
+
+def winner(final: tuning.Trials) -> int:
+    """The best candidate of the finals."""
+    return best(final.candidates, np.array(final.busy_ns, dtype=np.int64))[0]

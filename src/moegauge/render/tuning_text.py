@@ -36,21 +36,26 @@ def show_tuning(console: Console, record: TuningRecord) -> None:
     for heading in ("rows", "served", "arm", "M N K group warps stages", "mean", f"against {BASE}"):
         table.add_column(heading, justify="left" if heading in {"arm", "M N K group warps stages"} else "right")
     for size in record.sizes:
-        for arm, index in size.arms.items():
-            config = size.candidates[index].config
+        for arm in _in_order(size):
+            config = size.candidates[size.arms[arm]].config
             words = " ".join(str(config.get(name, "-")) for name in _SHORT)
             found = arm_difference([size], BASE, arm)
             mean = time_text(round(found.head_ns / size.num_served))
             against = "" if arm == BASE else _difference_text(found)
             table.add_row(str(size.executed_rows), str(size.num_served), arm, words, mean, against)
     console.print(table)
-    for arm in record.sizes[0].arms:
+    for arm in _in_order(record.sizes[0]):
         found = arm_difference(record.sizes, BASE, arm)
         against = "" if arm == BASE else f", {_difference_text(found)} against {BASE}"
-        line = f"{arm} ({_MEANING.get(arm, arm)}): {time_text(round(found.head_ns))} as served{against}"
+        line = f"{arm} ({_MEANING[arm]}): {time_text(round(found.head_ns))} as served{against}"
         console.print(Text(line), soft_wrap=True)
     for one in record.left_out:
         console.print(Text(f"not tuned: {one.executed_rows} rows, served {one.num_served} times: {one.why}"))
+
+
+def _in_order(size: TunedSize) -> list[str]:
+    """Arms, the incumbents first."""
+    return sorted(size.arms, key=list(_MEANING).index)
 
 
 def _difference_text(found: Difference) -> str:

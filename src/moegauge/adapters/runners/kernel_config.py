@@ -81,8 +81,14 @@ def read_kernel_config(path: Path) -> KernelConfig:
 
 
 def config_bytes(by_rows: Mapping[int, Mapping[str, int]]) -> bytes:
-    """A file of tuned configurations, as vLLM reads it: by number of rows, the smallest first."""
-    content = {str(rows): dict(by_rows[rows]) for rows in sorted(by_rows)}
+    """A file of tuned configurations, as vLLM reads it: by number of rows, the smallest first, block sizes first."""
+
+    def place(name: str) -> tuple[int, str]:
+        return (_NEEDED.index(name) if name in _NEEDED else len(_NEEDED), name)
+
+    content = {
+        str(rows): {name: by_rows[rows][name] for name in sorted(by_rows[rows], key=place)} for rows in sorted(by_rows)
+    }
     return json.dumps(content, indent=4).encode() + b"\n"
 
 
