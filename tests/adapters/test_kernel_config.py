@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
+from fake_vllm import FOUND, HEURISTIC, Vllm
 from moegauge import errors
-from moegauge.adapters.runners.kernel_config import KernelConfig, read_kernel_config
-from moegauge.adapters.runners.registry import make_runner
+from moegauge.adapters.runners.kernel_config import DEFAULT, KernelConfig, config_bytes, read_kernel_config
+from moegauge.adapters.runners.registry import make_runner, make_trials
 from moegauge.adapters.runners.work import ModelSpec, RunCondition, Work
 from moegauge.evidence.digest import record_digest
 from moegauge.records.identity import ModelShape
@@ -25,8 +20,6 @@ from moegauge.records.measurement import LaunchMode
 
 SMALL = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4}
 LARGE = SMALL | {"BLOCK_SIZE_M": 128, "GROUP_SIZE_M": 16, "num_warps": 8}
-FOUND = SMALL | {"BLOCK_SIZE_N": 32}
-"""What the stand-in of vLLM takes by itself."""
 
 
 def written(folder: Path, content: object) -> Path:
@@ -92,6 +85,16 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_kernel_config(tmp_path / "nowhere.json")
 
 
+def test_a_file_that_is_written_is_read_as_it_was_with_the_smallest_number_of_rows_first(tmp_path: Path) -> None:
+    data = config_bytes({4096: LARGE, 16: SMALL})
+    assert list(json.loads(data)) == ["16", "4096"]
+    assert read_kernel_config(written(tmp_path, data.decode())).by_rows == {16: SMALL, 4096: LARGE}
+
+
+def test_the_word_default_is_no_file() -> None:
+    assert read_kernel_config(Path("default")) is DEFAULT
+
+
 @pytest.mark.parametrize("name", ["torch_moe", "vllm_cpu_moe"])
 def test_a_runner_whose_kernel_has_no_configurations_refuses_them(name: str) -> None:
     with pytest.raises(errors.MisuseError, match="--kernel-config"):
@@ -108,96 +111,6 @@ MODEL = ModelSpec(
     num_weight_sets=1,
     seed=0,
 )
-
-
-NVML = ("nvmlInit", "nvmlShutdown", "nvmlSystemGetCudaDriverVersion_v2")
-LOADED = ("moegauge.adapters.devices.cuda", "moegauge.adapters.runners.vllm_triton_moe")
-"""What is loaded with the stand-in, and must not outlive a test."""
-
-
-class Vllm:
-    """What the runner uses of vLLM: one setting for the process, read while a kernel is launched.
-
-    Attributes:
-        setting: what override_config has set. launched: the configuration of each launch.
-    """
-
-    def __init__(self) -> None:
-        self.setting: dict[str, int] | None = None
-        self.launched: list[dict[str, int]] = []
-
-    @contextmanager
-    def override_config(self, config: dict[str, int] | None) -> Iterator[None]:
-        before, self.setting = self.setting, config
-        yield
-        self.setting = before
-
-    def optimal(self, *shapes_and_rows: object) -> dict[str, int]:
-        return self.setting or FOUND
-
-    def experts(self, *configs: object) -> Any:
-        from moegauge.adapters.runners.torch_moe import moe_forward  # noqa: PLC0415 - torch is loaded by these tests only
-
-        def apply(**given: Any) -> None:
-            self.launched.append(self.optimal())
-            ids, weights = given["topk_ids"].long(), given["topk_weights"]
-            given["output"].copy_(moe_forward(given["hidden_states"], given["w1"], given["w2"], ids, weights))
-
-        return SimpleNamespace(apply=apply)
-
-    def modules(self) -> Iterator[ModuleType]:
-        unquantized = SimpleNamespace(config_name=lambda dtype: None)
-        base = "vllm.model_executor.layers.fused_moe"
-        contents: dict[str, dict[str, Any]] = {
-            "pynvml": dict.fromkeys(NVML, lambda: 13000),
-            "vllm": {"__version__": "0.25.1"},
-            base: {"override_config": self.override_config},
-            f"{base}.activation": {"MoEActivation": SimpleNamespace(SILU="silu")},
-            f"{base}.config": {
-                "FUSED_MOE_UNQUANTIZED_CONFIG": unquantized,
-                "FusedMoEConfig": SimpleNamespace,
-                "FusedMoEParallelConfig": SimpleNamespace(make_no_parallel=lambda: None),
-                "RoutingMethodType": SimpleNamespace(Renormalize=0),
-            },
-            f"{base}.experts.triton_moe": {"TritonExperts": self.experts},
-            f"{base}.fused_moe": {"try_get_optimal_moe_config": self.optimal},
-        }  # fmt: skip
-        for name, content in contents.items():
-            module = ModuleType(name)
-            vars(module).update(content)
-            yield module
-
-
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vllm]:
-    torch = pytest.importorskip("torch")
-    stand_in = Vllm()
-    for module in stand_in.modules():
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    for package in (
-        "vllm.model_executor",
-        "vllm.model_executor.layers",
-        "vllm.model_executor.layers.fused_moe.experts",
-    ):
-        monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    forget(LOADED)
-    made = import_module("moegauge.adapters.runners.vllm_triton_moe")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch._C, "_cuda_getCompiledVersion", lambda: 13000, raising=False)
-    on_host = made.MoeWeights
-    monkeypatch.setattr(made, "MoeWeights", lambda model, device: on_host(model, "cpu"))
-    monkeypatch.setattr(made.cuda, "model_name", lambda: "Simulated GPU")
-    monkeypatch.setattr(made.cuda, "last_level_cache_bytes", lambda: 1)
-    yield stand_in
-    forget(LOADED)
-
-
-def forget(names: tuple[str, ...]) -> None:
-    """Let the next import of some modules load them anew."""
-    for name in names:
-        package, _, last = name.rpartition(".")
-        sys.modules.pop(name, None)
-        vars(import_module(package)).pop(last, None)
 
 
 def work(rows: int) -> Work:
@@ -230,3 +143,50 @@ def test_rows_record_the_digest_of_the_file_and_of_the_configuration_that_was_ta
     assert runner.kernel_config_digest(work(4)) == record_digest(SMALL)
     assert runner.kernel_config_digest(work(64)) == record_digest(LARGE)
     assert "kernel_config" not in make_runner("vllm_triton_moe", MODEL).facts(WARM, [work(4)])
+
+
+def test_the_heuristic_is_run_where_it_was_asked_for_whatever_vllm_would_find(vllm: Vllm) -> None:
+    runner = make_runner("vllm_triton_moe", MODEL, DEFAULT)
+    assert runner.check(work(4)).passed
+    assert vllm.launched == [HEURISTIC]
+    assert runner.kernel_config_digest(work(4)) == record_digest(HEURISTIC)
+    assert runner.facts(WARM, [work(4)])["kernel_config"] == "default"
+    assert vllm.asked == [(4, 4, 8, 16, 2, None, None)] * 2  # rows, experts, width, hidden size, top_k, format, blocks
+
+
+# trials
+
+
+def test_a_trial_is_launched_with_its_own_configuration_and_checked_on_states_of_its_draw(vllm: Vllm) -> None:
+    trials = make_trials("vllm_triton_moe", MODEL)
+    assert trials.check(work(4), LARGE, draw=1).passed
+    assert trials.check(work(4), SMALL, draw=1).passed
+    assert vllm.launched == [LARGE, SMALL]
+    assert (trials.found(4), trials.heuristic(4)) == (FOUND, HEURISTIC)
+    assert trials.file_name() == "E=4,N=8,device_name=Simulated_GPU.json"
+
+
+def test_a_configuration_that_does_not_fit_the_device_fails_like_any_kernel(vllm: Vllm) -> None:
+    import triton  # noqa: PLC0415 - loaded by this test only
+
+    trials = make_trials("vllm_triton_moe", MODEL)
+    vllm.fails[128] = triton.OutOfResources(300_000, 232_448, "shared memory")
+    with pytest.raises(RuntimeError, match=r"OutOfResources: .*shared memory"):
+        trials.check(work(4), LARGE, draw=1)
+    assert trials.check(work(4), SMALL, draw=1).passed
+
+
+def test_trials_of_one_configuration_are_compiled_in_one_process(vllm: Vllm) -> None:
+    from moegauge.adapters.runners.triton_trials import _shares  # noqa: PLC0415 - needs the stand-in
+
+    dealt = _shares([(work(4), SMALL), (work(4), LARGE), (work(6), SMALL)], 3)
+    assert [[(len(one.topk_ids), config) for one, config in share] for share in dealt] == [
+        [(4, SMALL), (6, SMALL)],
+        [(4, LARGE)],
+    ]
+
+
+@pytest.mark.parametrize("name", ["torch_moe", "vllm_cpu_moe"])
+def test_a_kernel_without_configurations_is_not_tuned(name: str) -> None:
+    with pytest.raises(errors.MisuseError, match="--kind"):
+        make_trials(name, MODEL)

@@ -68,6 +68,7 @@ def test_every_backend_of_the_known_ones_has_a_kind() -> None:
     assert list(KINDS) == [
         "vllm_triton_moe",
         "vllm_triton_moe_fp8",
+        "vllm_triton_moe_fp8_block",
         "vllm_triton_moe_int8",
         "vllm_triton_moe_wna16",
         "vllm_triton_moe_batched",

@@ -9,7 +9,7 @@ from cyclopts import App, CycloptsError
 from rich.text import Text
 
 from moegauge import __version__, cli, errors
-from moegauge.cli import align, capture, compare, demo, gate, kernels, predict, profile, verify
+from moegauge.cli import align, capture, compare, demo, gate, kernels, predict, profile, tune, verify
 from moegauge.cli.console import EXIT_CANNOT_JUDGE, print_json, stderr
 
 __all__ = ["app", "cli", "main"]
@@ -28,6 +28,7 @@ align.register(app)
 compare.register(app)
 verify.register(app)
 predict.register(app)
+tune.register(app)
 app.command(gate.app)
 app.register_install_completion_command()
 

@@ -15,12 +15,12 @@ from moegauge.jobs.verify import verify
 
 
 def verify_command(path: Path, *, json: Flag = False) -> int:
-    """Derive every number and verdict of a capture, report or lane again (a database: moegauge profile verify).
+    """Derive every number and verdict of a capture, report, tuning or lane again (a database: moegauge profile verify).
 
     Exit status: 0 everything was derived again, 1 something differs, 2 unreadable.
 
     Args:
-        path: Capture, report or lane folder.
+        path: Capture, report, tuning or lane folder.
         json: Print the outcome as JSON.
     """
     with progress_bar() as progress:

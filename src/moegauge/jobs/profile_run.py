@@ -100,7 +100,7 @@ def run(
         )
     states = [one.cache_state for one in (wanted, *also)]
     if plan.places:
-        models = {rank: _model(source, rank, choice, cache_states=states) for rank in ranks}
+        models = {rank: model_of(source, rank, choice, cache_states=states) for rank in ranks}
         return run_together(
             db,
             source,
@@ -135,7 +135,7 @@ def _filled(
     kernel_config = None if choice.kernel_config is None else read_kernel_config(choice.kernel_config)
     try:
         with kernel_failures():
-            model = _model(source, rank, choice, cache_states=states)
+            model = model_of(source, rank, choice, cache_states=states)
             runner = make_runner(choice.name, model, kernel_config)
             for group in groups:
                 runner.facts(group.condition, [work_of(spec) for spec in group.specs])
@@ -184,7 +184,15 @@ def wanted_specs(source: InputSource, wanted: Wanted, one: InputChoice) -> list[
     return specs
 
 
-def _model(source: InputSource, rank: int, choice: RunnerChoice, *, cache_states: Sequence[str]) -> ModelSpec:
+def model_of(source: InputSource, rank: int, choice: RunnerChoice, *, cache_states: Sequence[str]) -> ModelSpec:
+    """Weights that a rank needs.
+
+    Args:
+        source: of the inputs. rank: which. choice: sets and seed. cache_states: asked for; some need a set a layer.
+
+    Raises:
+        MisuseError: more or fewer sets than there are layers. Inconsistent: sizes that contradict each other.
+    """
     own = RUNNERS[choice.name][4]
     default = len(source.layers) if own or "served_order" in cache_states else 1
     sets = choice.num_weight_sets if choice.num_weight_sets is not None else default

@@ -16,6 +16,7 @@ from moegauge.adapters.profile_db import Artifact
 from moegauge.evidence.capture_folder import CaptureFolder
 from moegauge.evidence.capture_tables import ROUTED
 from moegauge.evidence.digest import expert_map_digest, record_digest, routed_ids_digest
+from moegauge.kernels.registry import numeric_format_in
 from moegauge.records.identity import ModelShape, RankIdentity
 from moegauge.records.profile import InputLabel, MatchKey, Subject
 from moegauge.records.workload import ExactInput, FullRunPopularity, IterationPopularity
@@ -117,7 +118,7 @@ class SpecSource:
         self.capture = capture
         kernel = capture.record.kernel
         self.kernel_kind, self.backend = subject_kind or (kernel.kind, kernel.backend)
-        self.where, self.numeric_format = str(capture.path), kernel.numeric_format
+        self.where, self.numeric_format = str(capture.path), numeric_format_in(self.kernel_kind, kernel.numeric_format)
         self.capture_digest, self.model, self.layers = (
             capture.raw_digest,
             capture.record.model,
@@ -258,7 +259,7 @@ def subject_of(capture: CaptureFolder, rank: RankIdentity, *, kernel_kind: str, 
     return Subject(
         kernel_kind=kernel_kind,
         backend=backend,
-        numeric_format=record.kernel.numeric_format,
+        numeric_format=numeric_format_in(kernel_kind, record.kernel.numeric_format),
         shape=record.model,
         tp_size=record.topology.tp_size,
         ep_size=record.topology.ep_size,

@@ -29,9 +29,11 @@ from moegauge.jobs.capture_import import capture_record
 from moegauge.jobs.compare import RECORD_NAME as COMPARE_RECORD
 from moegauge.jobs.ladder_derivation import derive_ladder
 from moegauge.jobs.progress import Progress, silent
+from moegauge.jobs.tune import RECORD_NAME as TUNING_RECORD
 from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify_lane import is_lane, verify_lane
 from moegauge.jobs.verify_measurements import differing_samples
+from moegauge.jobs.verify_tuning import derive_tuning_again
 from moegauge.records.comparison import LadderReport
 from moegauge.records.kernel_compare import CompareReport
 
@@ -42,7 +44,7 @@ _DeriveAgain = Callable[[Path, Progress], _Outcome]
 
 
 def verify(path: Path, *, progress: Progress = silent) -> Verification:
-    """Verify a capture folder, a report folder or a lane folder.
+    """Verify a capture folder, a report folder, a tuning folder or a lane folder.
 
     Raises:
         EvidenceError: the folder cannot be read at all.
@@ -52,6 +54,7 @@ def verify(path: Path, *, progress: Progress = silent) -> Verification:
         (CAPTURE_RECORD, "capture", _capture),
         (REPORT_RECORD, "report", _report),
         (COMPARE_RECORD, "comparison", _comparison),
+        (TUNING_RECORD, "tuning", derive_tuning_again),
     ):
         if (path / name).is_file():
             checked, differences = _with_head(path, name, derive_again, progress)
@@ -61,13 +64,13 @@ def verify(path: Path, *, progress: Progress = silent) -> Verification:
     if is_sqlite(path):
         raise errors.MisuseError(
             where=str(path),
-            expected="a capture, report or lane folder",
+            expected="a capture, report, tuning or lane folder",
             found="a profile database, which is verified against the capture whose inputs were measured",
             remedy=f"moegauge profile verify {path} --capture CAPTURE",
         )
     raise errors.MisuseError(
         where=str(path),
-        expected=f"a folder with {CAPTURE_RECORD}, {REPORT_RECORD} or the steps of a lane",
+        expected=f"a folder with {CAPTURE_RECORD}, {REPORT_RECORD}, {TUNING_RECORD} or the steps of a lane",
         found="neither a capture, nor a report, nor a lane" if path.is_dir() else "no folder",
         remedy="Give a capture, a report or a lane folder.",
     )

@@ -6,7 +6,16 @@ from moegauge import errors
 from moegauge.kernels.kind import InvocationShape, KernelKind, Role, Variant
 from moegauge.kernels.kinds import FAMILIES
 
-__all__ = ["KINDS", "InvocationShape", "KernelKind", "Role", "Variant", "host_operation", "kernel_kind"]
+__all__ = [
+    "KINDS",
+    "InvocationShape",
+    "KernelKind",
+    "Role",
+    "Variant",
+    "host_operation",
+    "kernel_kind",
+    "numeric_format_in",
+]
 
 KINDS: dict[str, KernelKind] = {kind.name: kind for family in FAMILIES for kind in family}
 """Every registered kind by name."""
@@ -26,6 +35,16 @@ def kernel_kind(name: str) -> KernelKind:
             remedy="Choose a registered kind.",
         )
     return KINDS[name]
+
+
+def numeric_format_in(kind: str, recorded: str) -> str:
+    """Format in which a kind runs inputs of a capture: the recorded one where it takes that, else its own.
+
+    Args:
+        kind: name; one that is not registered runs what was recorded. recorded: format of the captured kernel.
+    """
+    formats = KINDS[kind].numeric_formats if kind in KINDS else (recorded,)
+    return recorded if recorded in formats else formats[0]
 
 
 def host_operation(kind: str) -> str | None:

@@ -73,7 +73,7 @@ def mean_interval(samples: Sequence[Int64Array]) -> list[tuple[float, float]]:
     """
     drawn = [_stratum_draws(stratum) for stratum in samples]
     fewest = min(len(stratum) for stratum in samples)
-    tail = _tail_probability(fewest)
+    tail = tail_probability(fewest)
     return [
         _interval([(draws[:, unit], weight) for draws, weight in drawn], tail) for unit in range(samples[0].shape[1])
     ]
@@ -132,7 +132,8 @@ def _within(t: float, freedom: int) -> float:
     return 2.0 / math.pi * (angle + sine * total) if odd else sine * total
 
 
-def _tail_probability(num_passes: int) -> float:
+def tail_probability(num_passes: int) -> float:
+    """Probability in each tail of a percentile interval from so many passes; see the module."""
     freedom = num_passes - 1
     t = student_t(freedom, two_sided=1.0 - LEVEL)
     return NormalDist().cdf(-t * math.sqrt(num_passes / freedom))

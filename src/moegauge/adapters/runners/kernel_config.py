@@ -21,6 +21,9 @@ from moegauge.evidence.digest import bytes_digest
 from moegauge.evidence.store import read_bytes
 
 MAX_CONFIG_BYTES = 16 << 20
+Config = dict[str, int]
+"""One configuration: block sizes, warps and stages by their names."""
+
 _NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 _ROWS = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -37,23 +40,29 @@ class KernelConfig:
     by_rows: Mapping[int, Mapping[str, int]]
     digest: str
 
-    def of_rows(self, rows: int) -> dict[str, int]:
+    def of_rows(self, rows: int) -> Config:
         """What vLLM takes for so many rows; a dictionary of the caller's own."""
         return dict(self.by_rows[min(self.by_rows, key=lambda known: abs(known - rows))])
 
 
-def given_config(known: KernelConfig | None, rows: int) -> dict[str, int] | None:
+DEFAULT = KernelConfig({}, "default")
+"""vLLM's own heuristic, also where it has a tuned file; whoever runs a kernel asks vLLM for it."""
+
+
+def given_config(known: KernelConfig | None, rows: int) -> Config | None:
     """The configuration to run so many rows with; None, where none was given, has vLLM's override_config find one."""
     return None if known is None else known.of_rows(rows)
 
 
 def read_kernel_config(path: Path) -> KernelConfig:
-    """Read a file of tuned configurations.
+    """Read a file of tuned configurations; the name ``default`` stands for :data:`DEFAULT`.
 
     Raises:
         MissingFile, LimitExceeded
         MalformedFile: not JSON, no configuration, or one without its block sizes.
     """
+    if path == Path("default"):
+        return DEFAULT
     data = read_bytes(path, limit=MAX_CONFIG_BYTES)
     try:
         content = json.loads(data)
@@ -69,6 +78,18 @@ def read_kernel_config(path: Path) -> KernelConfig:
         if found:
             raise _malformed(path, found)
     return KernelConfig({int(rows): config for rows, config in entries.items()}, bytes_digest(data))
+
+
+def config_bytes(by_rows: Mapping[int, Mapping[str, int]]) -> bytes:
+    """A file of tuned configurations, as vLLM reads it: by number of rows, the smallest first, block sizes first."""
+
+    def place(name: str) -> tuple[int, str]:
+        return (_NEEDED.index(name) if name in _NEEDED else len(_NEEDED), name)
+
+    content = {
+        str(rows): {name: by_rows[rows][name] for name in sorted(by_rows[rows], key=place)} for rows in sorted(by_rows)
+    }
+    return json.dumps(content, indent=4).encode() + b"\n"
 
 
 def _wrong(rows: str, config: object) -> str | None:

@@ -13,10 +13,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-from torch.nn import functional
 
 from moegauge import errors
 from moegauge.adapters.devices.cpu import (
@@ -27,6 +25,7 @@ from moegauge.adapters.devices.cpu import (
     model_name,
 )
 from moegauge.adapters.devices.places import numbers_text
+from moegauge.adapters.runners.moe_forward import InFloat64, local_ids, moe_forward
 from moegauge.adapters.runners.work import (
     Checked,
     ClockTimes,
@@ -66,8 +65,9 @@ class MoeWeights:
 
     def __init__(self, model: ModelSpec, device: str) -> None:
         self.model = model
-        self.dtype = getattr(torch, model.numeric_format)
+        self.dtype = self.drawn_type()
         self.device = device
+        self._reference: tuple[object, torch.Tensor] | None = None
         shape, experts = model.shape, model.num_local_experts
         num_bytes = 3 * experts * shape.intermediate_size * shape.hidden_size * self.dtype.itemsize
         if device == "cpu" and num_bytes * model.num_weight_sets > memory_bytes():
@@ -78,7 +78,7 @@ class MoeWeights:
 
         def normal(*size: int, fan_in: int) -> torch.Tensor:
             tensor = torch.empty(size, dtype=self.dtype, device=device)
-            return tensor.normal_(0.0, fan_in**-0.5, generator=generator)
+            return self.kept(tensor.normal_(0.0, fan_in**-0.5, generator=generator))
 
         self.w13 = [
             normal(experts, 2 * shape.intermediate_size, shape.hidden_size, fan_in=shape.hidden_size)
@@ -90,6 +90,25 @@ class MoeWeights:
         ]
         self._layer_set = {layer: index % model.num_weight_sets for index, layer in enumerate(model.layers)}
         self._hidden: dict[int, torch.Tensor] = {}
+
+    def drawn_type(self) -> torch.dtype:
+        """Type that weights and hidden states are drawn in."""
+        return getattr(torch, self.model.numeric_format)
+
+    def kept(self, drawn: torch.Tensor) -> torch.Tensor:
+        """What is kept of matrices as they were drawn: first every w13, then every w2."""
+        return drawn
+
+    @property
+    def bound(self) -> float:
+        """Largest relative error of an output that passes."""
+        return BOUND[self.model.numeric_format]
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Where weights and hidden states came from, as a row records it."""
+        drawn = f"random-normal seed {self.model.seed}"
+        return {"weights": f"{drawn}, {self.model.num_weight_sets} sets", "activations": drawn}
 
     def of_layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(w13, w2) of a layer."""
@@ -137,6 +156,21 @@ class MoeWeights:
         }
         return tuple(name for name, (now, before) in pairs.items() if not torch.equal(now, before))
 
+    def reference(self, work: Work, draw: int) -> torch.Tensor:
+        """A work's output in float64 on the host, [rows, hidden], from inputs drawn anew; the last one is kept."""
+        fields = (work.topk_ids, work.topk_weights, work.expert_map)
+        key = (work.layer, draw, tuple(None if one is None else one.tobytes() for one in fields))
+        if self._reference is None or self._reference[0] != key:
+            ids, topk_weights = self.routing(work)
+            local, shares = local_ids(ids, work).cpu(), topk_weights.cpu().double()
+            hidden = self.drawn(len(ids), draw).cpu().double()
+            self._reference = key, self.in_float64(hidden, self.set_of(work.layer), local, shares)
+        return self._reference[1]
+
+    def in_float64(self, hidden: torch.Tensor, index: int, ids: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        """What the kernel computes with the weights of a set, in float64. See :func:`moe_forward`."""
+        return moe_forward(hidden, InFloat64(self.w13[index]), InFloat64(self.w2[index]), ids, shares)
+
     def routing(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
         """(topk_ids int32, topk_weights float32) of a work on the device."""
         ids = torch.from_numpy(work.topk_ids.copy()).to(self.device)
@@ -147,69 +181,17 @@ class MoeWeights:
         return ids, weights
 
 
-def local_ids(ids: torch.Tensor, work: Work) -> torch.Tensor:
-    """Ids as indices of this rank's experts; -1 for skipped slots and experts of other ranks."""
-    if work.expert_map is None:
-        return ids.long()
-    table = torch.from_numpy(work.expert_map.copy()).to(ids.device).long()
-    return torch.where(ids >= 0, table[ids.clamp(min=0).long()], -1)
-
-
-class Matrices(Protocol):
-    """One matrix an expert."""
-
-    def __getitem__(self, expert: int) -> torch.Tensor:
-        """The expert's."""
-
-
-class _InFloat64:
-    """Matrices of experts as float64 on the host, one at a time: all of them at once may be larger than its memory."""
-
-    def __init__(self, matrices: torch.Tensor) -> None:
-        self.matrices = matrices
-
-    def __getitem__(self, expert: int) -> torch.Tensor:
-        return self.matrices[expert].cpu().double()
-
-
-def moe_forward(x: torch.Tensor, w13: Matrices, w2: Matrices, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sum of the chosen experts' outputs.
-
-    Args:
-        x: [rows, hidden]. w13: [experts, 2 * intermediate, hidden]. w2: [experts, hidden, intermediate]; by expert.
-        ids: int64 [rows, top_k], local expert or -1. weights: [rows, top_k].
-
-    Returns:
-        [rows, hidden] in the type of ``x``; accumulated in it.
-    """
-    out = torch.zeros_like(x)
-    for expert in torch.unique(ids[ids >= 0]).tolist():
-        row, slot = torch.nonzero(ids == expert, as_tuple=True)
-        gate, up = functional.linear(x[row], w13[expert]).chunk(2, dim=-1)
-        down = functional.linear(functional.silu(gate) * up, w2[expert])
-        out.index_add_(0, row, down * weights[row, slot, None].to(down.dtype))
-    return out
-
-
 def check_output(output: torch.Tensor, given: Inputs, weights: MoeWeights, work: Work, draw: int) -> Checked:
     """Compare an output with the same computation in float64 on the host, from inputs drawn anew.
 
     Args:
         output: [rows, hidden]. given: what the call was given. weights, work, draw: from which it is all drawn again.
     """
-    w13, w2 = weights.of_layer(work.layer)
-    ids, topk_weights = weights.routing(work)
-    reference = moe_forward(
-        weights.drawn(len(ids), draw).cpu().double(),
-        _InFloat64(w13),
-        _InFloat64(w2),
-        local_ids(ids, work).cpu(),
-        topk_weights.cpu().double(),
-    )
+    reference = weights.reference(work, draw)
     scale = reference.norm().item() or 1.0
     same_shape = output.shape == reference.shape
     error = (output.cpu().double() - reference).norm().item() if same_shape else math.inf
-    return Checked(error / scale, BOUND[weights.model.numeric_format], weights.changed(given, work, draw))
+    return Checked(error / scale, weights.bound, weights.changed(given, work, draw))
 
 
 class TorchMoeRunner:
@@ -254,8 +236,7 @@ class TorchMoeRunner:
             "torch": str(torch.__version__),
             "threads": str(torch.get_num_threads()),
             "cache_state": condition.cache_state,
-            "weights": f"random-normal seed {self.weights.model.seed}, {self.weights.model.num_weight_sets} sets",
-            "activations": f"random-normal seed {self.weights.model.seed}",
+            **self.weights.origin,
         }
 
     def kernel_config_digest(self, work: Work) -> str | None:

@@ -6,11 +6,9 @@ instrument as serving; device events around the pass are recorded beside them as
 
 from __future__ import annotations
 
-import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any
 
 import pynvml
 import torch
@@ -25,14 +23,15 @@ from vllm.model_executor.layers.fused_moe.config import (
     RoutingMethodType,
 )
 from vllm.model_executor.layers.fused_moe.experts.triton_moe import TritonExperts
-from vllm.model_executor.layers.fused_moe.fused_moe import try_get_optimal_moe_config
 
 from moegauge import errors
 from moegauge.adapters.devices import cuda
 from moegauge.adapters.runners.dense_mlp import DenseMlp
-from moegauge.adapters.runners.kernel_config import KernelConfig, given_config
+from moegauge.adapters.runners.kernel_config import Config, KernelConfig
+from moegauge.adapters.runners.prepared import KeptPrepared
 from moegauge.adapters.runners.profiled_pass import profiled
 from moegauge.adapters.runners.torch_moe import Inputs, MoeWeights, check_output
+from moegauge.adapters.runners.triton_choice import TritonChoice
 from moegauge.adapters.runners.work import (
     Checked,
     ModelSpec,
@@ -49,9 +48,7 @@ from moegauge.evidence.digest import record_digest
 from moegauge.kernels.scopes import ScopeTags
 from moegauge.records.measurement import LaunchMode
 
-_TAG = "measured"
-_KEPT = 32
-Prepared = TypeVar("Prepared")
+TAG = "measured"
 
 
 class VllmTritonMoeRunner:
@@ -61,48 +58,64 @@ class VllmTritonMoeRunner:
     kernel_kind = "vllm_triton_moe"
     backend = "vllm TritonExperts"
     works_at_once = 4096
+    block_shape: tuple[int, int] | None = None
 
     def __init__(self, model: ModelSpec, kernel_config: KernelConfig | None = None) -> None:
         if not torch.cuda.is_available():
             raise errors.MisuseError(
-                where="runner vllm_triton_moe",
+                where=f"runner {self.name}",
                 expected="a CUDA device",
                 found="none",
                 remedy="Run it on a GPU machine.",
             )
-        self.weights = MoeWeights(model, "cuda")
-        self.kernel_config = kernel_config
+        self.weights = self.drawn_weights(model)
         shape = model.shape
-        self.experts = TritonExperts(
-            FusedMoEConfig(
-                num_experts=shape.num_experts,
-                experts_per_token=shape.top_k,
-                hidden_dim=shape.hidden_size,
-                intermediate_size=shape.intermediate_size,
-                num_local_experts=model.num_local_experts,
-                num_logical_experts=shape.num_experts,
-                activation=MoEActivation.SILU,
-                device="cuda",
-                routing_method=RoutingMethodType.Renormalize,
-                moe_parallel_config=FusedMoEParallelConfig.make_no_parallel(),
-                in_dtype=self.weights.dtype,
-            ),
-            FUSED_MOE_UNQUANTIZED_CONFIG,
+        config = FusedMoEConfig(
+            num_experts=shape.num_experts,
+            experts_per_token=shape.top_k,
+            hidden_dim=shape.hidden_size,
+            intermediate_size=shape.intermediate_size,
+            num_local_experts=model.num_local_experts,
+            num_logical_experts=shape.num_experts,
+            activation=MoEActivation.SILU,
+            device="cuda",
+            routing_method=RoutingMethodType.Renormalize,
+            moe_parallel_config=FusedMoEParallelConfig.make_no_parallel(),
+            in_dtype=self.weights.dtype,
+        )
+        formats = self.formats()
+        self.experts = [TritonExperts(config, one) for one in formats]
+        self.choice = TritonChoice(
+            kernel_config,
+            w13=tuple(self.weights.w13[0].size()),
+            w2=tuple(self.weights.w2[0].size()),
+            top_k=shape.top_k,
+            dtype=formats[0].config_name(self.weights.dtype),
+            block_shape=self.block_shape,
         )
         self._turn = 0
         self._shared: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._flush: cuda.CacheFlush | None = None
         self._outputs: dict[int, torch.Tensor] = {}
-        self._prepared: OrderedDict[int, list[Callable[[], torch.Tensor]]] = OrderedDict()
-        self._graphs: OrderedDict[int, list[tuple[int, torch.cuda.CUDAGraph]]] = OrderedDict()
+        self._prepared = KeptPrepared[list[Callable[[], torch.Tensor]]]()
+        self._graphs = KeptPrepared[list[tuple[int, torch.cuda.CUDAGraph]]]()
+
+    def drawn_weights(self, model: ModelSpec) -> MoeWeights:
+        """Weights on the device, in the format of the kind."""
+        return MoeWeights(model, "cuda")
+
+    def formats(self) -> list[Any]:
+        """vLLM's description of the weights' format: one for all sets, or one a set where it holds their scales."""
+        return [FUSED_MOE_UNQUANTIZED_CONFIG]
+
+    def as_taken(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Hidden states as the experts take them, with their scales; part of the timed call."""
+        return hidden_states, None
 
     def facts(self, condition: RunCondition, works: Sequence[Work]) -> dict[str, str]:
         """Device, versions, profiler, and the cache state; one that is not achieved is refused."""
-        if condition.launch_mode == LaunchMode.GRAPH and condition.cache_state not in {
-            "in_order",
-            "served_order",
-            "rotated",
-        }:
+        in_graphs = {"in_order", "served_order", "rotated"}
+        if condition.launch_mode == LaunchMode.GRAPH and condition.cache_state not in in_graphs:
             raise errors.MisuseError(
                 where="--cache-state",
                 expected="in_order, served_order or rotated in graphs",
@@ -119,10 +132,9 @@ class VllmTritonMoeRunner:
         pynvml.nvmlInit()
         driver = pynvml.nvmlSystemGetCudaDriverVersion_v2()
         pynvml.nvmlShutdown()
-        model = self.weights.model
         asked = {} if condition.co_running is None else {"co_running": f"dense MLP of width {condition.co_running}"}
-        if self.kernel_config is not None:
-            asked["kernel_config"] = self.kernel_config.digest
+        if self.choice.kernel_config is not None:
+            asked["kernel_config"] = self.choice.kernel_config.digest
         return asked | {
             "profiler": "kineto",
             "device_model": cuda.model_name(),
@@ -131,17 +143,13 @@ class VllmTritonMoeRunner:
             "cuda_driver": str(driver),
             "cuda_runtime": str(torch._C._cuda_getCompiledVersion()),
             "cache_state": condition.cache_state,
-            "weights": f"random-normal seed {model.seed}, {model.num_weight_sets} sets",
-            "activations": f"random-normal seed {model.seed}",
+            **self.weights.origin,
         }
 
     def kernel_config_digest(self, work: Work) -> str:
         """Digest of the Triton configuration vLLM takes for the work's rows."""
-        w13, w2 = self.weights.of_layer(work.layer)
-        name = FUSED_MOE_UNQUANTIZED_CONFIG.config_name(self.weights.dtype)
-        rows, top_k = work.topk_ids.shape
-        with override_config(given_config(self.kernel_config, rows)):
-            return record_digest(try_get_optimal_moe_config(w13.size(), w2.size(), top_k, name, rows))
+        rows = len(work.topk_ids)
+        return record_digest(self.choice.given(rows) or self.choice.found(rows))
 
     def surroundings(self) -> dict[str, str]:
         """Device UUID, clocks, power, temperature, throttle reasons."""
@@ -150,7 +158,7 @@ class VllmTritonMoeRunner:
     def check(self, work: Work, *, draw: int = 0) -> Checked:
         """Compare one call, on a poisoned output, with float64."""
         given = self.weights.inputs(work, draw)
-        return check_output(self._call(work, given, poison=True)(), given, self.weights, work, draw)
+        return check_output(self.call_of(work, given, poison=True)(), given, self.weights, work, draw)
 
     def run_pass(self, works: Sequence[Work], condition: RunCondition, together: Together = alone) -> ProfiledTimes:
         """Run every work once under the profiler; ranks meet around each call, or around the graph of an iteration."""
@@ -158,24 +166,25 @@ class VllmTritonMoeRunner:
             graphs = self._captured(works, condition)
             one_of = {work.iteration: work for work in works}
             replay = lambda: self._replay(graphs, lambda iteration: together(one_of[iteration]))  # noqa: E731
-            return profiled(replay, ScopeTags(frozenset({_TAG}), frozenset()))
+            return profiled(replay, ScopeTags(frozenset({TAG}), frozenset()))
         calls = self._ready(works, condition)
-        body = lambda: self._eager(works, calls, condition, together)  # noqa: E731
-        return profiled(body, ScopeTags(frozenset(), frozenset({_TAG})))
+        body = lambda: self.eager(works, calls, condition, together)  # noqa: E731
+        return profiled(body, ScopeTags(frozenset(), frozenset({TAG})))
 
-    def _eager(
+    def eager(
         self,
         works: Sequence[Work],
         calls: Sequence[Callable[[], torch.Tensor]],
         condition: RunCondition,
         together: Together,
     ) -> None:
+        """Make each call under its annotation, in the cache state that was asked for."""
         for work, call in zip(works, calls, strict=True):
             if condition.cache_state == "cold" and self._flush is not None:
                 self._flush()
             elif condition.cache_state == "warm":
                 call()
-            with cuda.idle_around(together(work)), record_function(f"{_TAG} L{work.layer} I{work.iteration}"):
+            with cuda.idle_around(together(work)), record_function(f"{TAG} L{work.layer} I{work.iteration}"):
                 call()
 
     def _replay(
@@ -184,56 +193,69 @@ class VllmTritonMoeRunner:
         step_of: Callable[[int], AbstractContextManager[None]],
     ) -> None:
         for iteration, graph in graphs:
-            with cuda.idle_around(step_of(iteration)), record_function(f"{_TAG} I{iteration}"):
+            with cuda.idle_around(step_of(iteration)), record_function(f"{TAG} I{iteration}"):
                 graph.replay()
 
     def _ready(self, works: Sequence[Work], condition: RunCondition) -> list[Callable[[], torch.Tensor]]:
         """Calls with their inputs on the device; run once, so that compilation is over before anything is timed."""
-        key = _key(works, condition)
-        if key not in self._prepared:
-            rotate = condition.cache_state == "rotated"
-            calls = [self._call(work, self.weights.inputs(work), rotate=rotate) for work in works]
-            if condition.co_running is not None:
-                beside = DenseMlp(condition.co_running, self.weights)
-                calls = [beside.along(call, len(work.topk_ids)) for call, work in zip(calls, works, strict=True)]
-            for call in calls:
-                call()
-            torch.cuda.synchronize()
-            self._warm_profiler()
-            _keep(self._prepared, key, calls)
-        return self._prepared[key]
+        return self._prepared.of(works, condition, lambda: self._made_ready(works, condition))
+
+    def _made_ready(self, works: Sequence[Work], condition: RunCondition) -> list[Callable[[], torch.Tensor]]:
+        rotate = condition.cache_state == "rotated"
+        calls = [self.call_of(work, self.weights.inputs(work), rotate=rotate) for work in works]
+        if condition.co_running is not None:
+            beside = DenseMlp(condition.co_running, self.weights)
+            calls = [beside.along(call, len(work.topk_ids)) for call, work in zip(calls, works, strict=True)]
+        for call in calls:
+            call()
+        torch.cuda.synchronize()
+        self.warm_profiler()
+        return calls
 
     def _captured(self, works: Sequence[Work], condition: RunCondition) -> list[tuple[int, torch.cuda.CUDAGraph]]:
         """One graph an iteration, each replayed once untimed."""
-        key = _key(works, condition)
-        if key not in self._graphs:
-            calls = self._ready(works, condition)
-            graphs: list[tuple[int, torch.cuda.CUDAGraph]] = []
-            for iteration in sorted({work.iteration for work in works}):
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    for work, call in zip(works, calls, strict=True):
-                        if work.iteration == iteration:
-                            call()
-                graphs.append((iteration, graph))
-            self._replay(graphs, lambda _: nullcontext())
-            torch.cuda.synchronize()
-            _keep(self._graphs, key, graphs)
-        return self._graphs[key]
+        return self._graphs.of(works, condition, lambda: self._recorded(works, condition))
 
-    def _warm_profiler(self) -> None:
+    def _recorded(self, works: Sequence[Work], condition: RunCondition) -> list[tuple[int, torch.cuda.CUDAGraph]]:
+        calls = self._ready(works, condition)
+        graphs: list[tuple[int, torch.cuda.CUDAGraph]] = []
+        for iteration in sorted({work.iteration for work in works}):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for work, call in zip(works, calls, strict=True):
+                    if work.iteration == iteration:
+                        call()
+            graphs.append((iteration, graph))
+        self._replay(graphs, lambda _: nullcontext())
+        torch.cuda.synchronize()
+        return graphs
+
+    def warm_profiler(self) -> None:
         """A process's first profiler session can lose kernels; spend it on nothing."""
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
             torch.ones(1, device="cuda").add_(1)
             torch.cuda.synchronize()
 
-    def _call(
-        self, work: Work, given: Inputs, *, rotate: bool = False, poison: bool = False
+    def call_of(
+        self,
+        work: Work,
+        given: Inputs,
+        *,
+        config: Config | None = None,
+        rotate: bool = False,
+        poison: bool = False,
     ) -> Callable[[], torch.Tensor]:
-        w13, w2 = self.weights.of_layer(work.layer)
+        """What runs a work once.
+
+        Args:
+            work, given: what it runs on. config: configuration of the caller's; None for the runner's own choice.
+            rotate: take the next set of weights. poison: fill the output with NaN first.
+        """
+        index = self.weights.set_of(work.layer)
         if rotate:
-            w13, w2 = self.weights.w13[self._turn], self.weights.w2[self._turn]
+            index = self._turn
             self._turn = (self._turn + 1) % self.weights.model.num_weight_sets
+        w13, w2, experts = self.weights.w13[index], self.weights.w2[index], self.experts[index % len(self.experts)]
         shape, dtype = self.weights.model.shape, self.weights.dtype
         rows, top_k = work.topk_ids.shape
         width = max(2 * shape.intermediate_size, shape.hidden_size)
@@ -242,14 +264,14 @@ class VllmTritonMoeRunner:
         if poison:
             out.fill_(float("nan"))
         expert_map = None if work.expert_map is None else torch.from_numpy(work.expert_map.copy()).to(out.device)
-
-        config = given_config(self.kernel_config, rows)
+        taken = config or self.choice.given(rows)
 
         def call() -> torch.Tensor:
-            with override_config(config):
-                self.experts.apply(
+            hidden_states, scales = self.as_taken(given.hidden_states)
+            with override_config(taken):
+                experts.apply(
                     output=out,
-                    hidden_states=given.hidden_states,
+                    hidden_states=hidden_states,
                     w1=w13,
                     w2=w2,
                     topk_weights=given.topk_weights,
@@ -257,7 +279,7 @@ class VllmTritonMoeRunner:
                     activation=MoEActivation.SILU,
                     global_num_experts=shape.num_experts,
                     expert_map=expert_map,
-                    a1q_scale=None,
+                    a1q_scale=scales,
                     a2_scale=None,
                     workspace13=workspaces[0],
                     workspace2=workspaces[1],
@@ -275,19 +297,3 @@ class VllmTritonMoeRunner:
             one, other = (torch.empty(size, dtype=dtype, device=self.weights.device) for _ in range(2))
             self._shared[size] = (one, other)
         return self._shared[size]
-
-
-def _keep(cache: OrderedDict[int, Prepared], key: int, value: Prepared) -> None:
-    """Keep what was prepared for the last few lists of works."""
-    cache[key] = value
-    while len(cache) > _KEPT:
-        cache.popitem(last=False)
-
-
-def _key(works: Sequence[Work], condition: RunCondition) -> int:
-    """Identity of a list of works under a condition, for reuse of what was prepared."""
-    value = zlib.crc32(f"{condition.launch_mode} {condition.cache_state} {condition.co_running}".encode())
-    for work in works:
-        value = zlib.crc32(f"{work.iteration} {work.layer} {work.rank}".encode(), value)
-        value = zlib.crc32(work.topk_ids.tobytes(), value)
-    return value

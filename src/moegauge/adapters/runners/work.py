@@ -25,7 +25,10 @@ CACHE_STATES = {
 }
 
 NUMERIC_FORMATS = ("bfloat16", "float32")
-"""Types that weights are drawn in and that the checks have a bound for."""
+"""Types that plain torch runs in and that its checks have a bound for."""
+
+_WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "float8_e4m3fn": 1}
+"""Bytes of one weight; the scales of a block format, 4 bytes in 16 KiB, are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +137,7 @@ def bytes_between_uses(model: ModelSpec, works: Sequence[Work]) -> int:
     Args:
         model: the weights. works: of one pass.
     """
-    itemsize = 2 if model.numeric_format == "bfloat16" else 4
-    expert_bytes = 3 * model.shape.intermediate_size * model.shape.hidden_size * itemsize
+    expert_bytes = 3 * model.shape.intermediate_size * model.shape.hidden_size * _WEIGHT_BYTES[model.numeric_format]
     touched: dict[int, int] = {}
     for work in works:
         active = np.unique(work.topk_ids[work.topk_ids >= 0])

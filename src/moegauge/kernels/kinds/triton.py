@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from moegauge.kernels.kind import KernelKind
 from moegauge.kernels.kinds.parts import (
@@ -49,6 +50,40 @@ VLLM_TRITON_MOE_FP8 = KernelKind(
     outside=OUTSIDE,
     source="vLLM 0.25.1: symbols of its libraries; order from fused_moe/experts/triton_moe.py of 0.32.0; scales by "
     "token, or static by tensor",
+)
+
+_BLOCK_QUANT = role(
+    "quant",
+    "prepare",
+    r"^(void )?per_token_group_quant_8bit_kernel",
+    "void per_token_group_quant_8bit_kernel<c10::BFloat16>",
+    exclusive=False,
+)
+
+VLLM_TRITON_MOE_FP8_BLOCK = KernelKind(
+    name="vllm_triton_moe_fp8_block",
+    backend="vllm TritonExperts",
+    numeric_formats=("float8_e4m3fn",),
+    boundary=("prepare", *_BOUNDARY),
+    roles=(
+        *VLLM_ALIGN_ROLES,
+        _GEMM,
+        _BLOCK_QUANT,
+        role(
+            "act_quant",
+            "activation",
+            r"vllm::silu_and_mul_per_block_quant_kernel",
+            "void vllm::silu_and_mul_per_block_quant_kernel<c10::BFloat16, c10::Float8_e4m3fn, true, 128>",
+            exclusive=False,
+        ),
+        VLLM_SUM,
+    ),
+    core=("gemm", "act_quant", "gemm", "sum"),
+    told_apart=GATE_UP_THEN_DOWN,
+    variants=tuple(replace(one, prefix=("quant", *one.prefix)) for one in vllm_align_variants(confirmed=False)),
+    outside=OUTSIDE,
+    follows=VLLM_TRITON_MOE.follows,
+    source="vLLM 0.25.1: its source and the kernel names in its compiled library",
 )
 
 VLLM_TRITON_MOE_INT8 = KernelKind(
@@ -107,6 +142,7 @@ VLLM_TRITON_MOE_BATCHED = KernelKind(
 KINDS = (
     VLLM_TRITON_MOE,
     VLLM_TRITON_MOE_FP8,
+    VLLM_TRITON_MOE_FP8_BLOCK,
     VLLM_TRITON_MOE_INT8,
     VLLM_TRITON_MOE_WNA16,
     VLLM_TRITON_MOE_BATCHED,
