@@ -157,9 +157,13 @@ def test_a_configuration_is_looked_up_by_the_format_and_the_blocks(vllm: Vllm) -
     assert vllm.asked == [((4, 256, 256), (4, 256, 128), 2, "fp8_w8a8", 4, [128, 128])]
 
 
-def test_scales_that_are_powers_of_two_are_refused_since_other_kernels_run_with_them(vllm: Vllm) -> None:
-    vllm.power_of_two_scales = True
-    with pytest.raises(errors.MisuseError, match="VLLM_USE_DEEP_GEMM_E8M0=0"):
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [(True, "power-of-two scales"), (AssertionError(), "a DeepGEMM that cannot be loaded")],
+)
+def test_other_scales_are_refused_since_other_kernels_run_with_them(vllm: Vllm, answer: object, found: str) -> None:
+    vllm.power_of_two_scales = answer
+    with pytest.raises(errors.MisuseError, match=rf"{found}(.|\n)*VLLM_USE_DEEP_GEMM=0"):
         make_runner(NAME, model())
 
 
