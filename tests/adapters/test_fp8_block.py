@@ -26,7 +26,7 @@ def model(*, hidden: int = 256, intermediate: int = 128, sets: int = 1) -> Model
     return ModelSpec(
         shape=ModelShape(hidden_size=hidden, intermediate_size=intermediate, num_experts=4, top_k=2),
         num_local_experts=4,
-        numeric_format="float8_e4m3fn",
+        numeric_format="fp8_w8a8_block",
         layers=(0, 1),
         num_weight_sets=sets,
         seed=0,
@@ -171,7 +171,7 @@ def test_other_scales_are_refused_since_other_kernels_run_with_them(vllm: Vllm, 
 
 
 def test_a_capture_in_bfloat16_is_run_in_the_format_of_the_kind() -> None:
-    assert numeric_format_in(NAME, "bfloat16") == "float8_e4m3fn"
+    assert numeric_format_in(NAME, "bfloat16") == "fp8_w8a8_block"
     assert numeric_format_in("vllm_triton_moe", "bfloat16") == "bfloat16"
     assert numeric_format_in("torch_moe", "float32") == "float32"
 

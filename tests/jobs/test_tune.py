@@ -311,7 +311,7 @@ def test_the_space_of_few_rows_is_the_product_of_its_values_less_what_needs_too_
 
 
 def test_weights_in_blocks_are_read_a_block_at_a_time() -> None:
-    assert {one["BLOCK_SIZE_K"] for one in search_space(1024, QWEN, "float8_e4m3fn")} == {128}
+    assert {one["BLOCK_SIZE_K"] for one in search_space(1024, QWEN, "fp8_w8a8_block")} == {128}
 
 
 def test_incumbents_come_first_and_nothing_stands_twice() -> None:

@@ -232,7 +232,7 @@ _VLLM_TRITON_MOE = KernelKind(
 _VLLM_TRITON_MOE_FP8_BLOCK = KernelKind(
     name="vllm_triton_moe_fp8_block",
     backend="vllm TritonExperts",
-    numeric_formats=("float8_e4m3fn",),
+    numeric_formats=("fp8_w8a8_block",),
     boundary=("prepare", "permute", "experts", "activation", "topk_weight_and_reduce"),
     roles=(
         *_ALIGNMENT_ROLES,
