@@ -15,6 +15,9 @@ from moegauge.jobs.capture_import import import_serving
 from moegauge.jobs.profile_derivation import ReplayLabels
 from moegauge.jobs.profile_import import import_replay
 from simulator import Recording
+from vllm_stand_in import vllm
+
+__all__ = ["vllm"]
 
 # The same examples in every run and on every machine, and no clock in the verdict.
 settings.register_profile("moegauge", derandomize=True, deadline=None, database=None, print_blob=True)

@@ -40,7 +40,7 @@ class Vllm:
     Attributes:
         setting: what override_config has set. launched: the configuration of each launch.
         fails: raised by the next launches, by BLOCK_SIZE_M.
-        power_of_two_scales: what it says of DeepGEMM's scales. quantises: whether activations are quantised.
+        power_of_two_scales: what it says of DeepGEMM's scales, or raises. quantises: whether activations are quantised.
         asked: what each lookup of a configuration was made by.
     """
 
@@ -48,7 +48,7 @@ class Vllm:
         self.setting: dict[str, int] | None = None
         self.launched: list[dict[str, int]] = []
         self.fails: dict[int, Exception] = {}
-        self.power_of_two_scales = False
+        self.power_of_two_scales: object = False
         self.quantises = True
         self.asked: list[tuple[object, ...]] = []
 
@@ -123,6 +123,11 @@ class Vllm:
         ]
         return torch.stack(words).to(torch.float8_e4m3fn), scale
 
+    def uses_power_of_two_scales(self) -> object:
+        if isinstance(self.power_of_two_scales, Exception):
+            raise self.power_of_two_scales
+        return self.power_of_two_scales
+
     def modules(self) -> Iterator[ModuleType]:
         unquantized = SimpleNamespace(config_name=lambda dtype: None, w1_scale=None)
         base = f"{LAYERS}.fused_moe"
@@ -147,7 +152,7 @@ class Vllm:
                 "get_config_file_name": lambda e, n, *_: f"E={e},N={n},device_name=Simulated_GPU.json",
             },
             f"{base}.utils": {"moe_kernel_quantize_input": self.quantise},
-            f"{LAYERS}.quantization.utils.fp8_utils": {"is_deep_gemm_e8m0_used": lambda: self.power_of_two_scales},
+            f"{LAYERS}.quantization.utils.fp8_utils": {"is_deep_gemm_e8m0_used": self.uses_power_of_two_scales},
         }  # fmt: skip
         for name, content in contents.items():
             module = ModuleType(name)

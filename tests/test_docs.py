@@ -45,6 +45,7 @@ from moegauge.records import (
     registration,
     serving_run,
     subject,
+    tuning,
     verdict,
 )
 from moegauge.routing.samplers import SAMPLERS
@@ -123,6 +124,17 @@ STRUCTS: list[tuple[str, str, type[msgspec.Struct]]] = [
         )
     ),
     ("recording", "overhead.json", serving_run.Overhead),
+    *(
+        ("tuning", struct.__name__, struct)
+        for struct in (
+            tuning.TuningRecord,
+            tuning.TunedSize,
+            tuning.Candidate,
+            tuning.Trials,
+            tuning.Place,
+            tuning.LeftOut,
+        )
+    ),
     ("profile-spec", "ProfileSpec", profile_spec.ProfileSpec),
     ("profile-spec", "given_ids", profile_spec.IdsInput),
     ("profile-spec", "given_popularity", profile_spec.PopularityInput),

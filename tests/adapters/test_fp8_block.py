@@ -26,7 +26,7 @@ def model(*, hidden: int = 256, intermediate: int = 128, sets: int = 1) -> Model
     return ModelSpec(
         shape=ModelShape(hidden_size=hidden, intermediate_size=intermediate, num_experts=4, top_k=2),
         num_local_experts=4,
-        numeric_format="float8_e4m3fn",
+        numeric_format="fp8_w8a8_block",
         layers=(0, 1),
         num_weight_sets=sets,
         seed=0,
@@ -157,9 +157,13 @@ def test_a_configuration_is_looked_up_by_the_format_and_the_blocks(vllm: Vllm) -
     assert vllm.asked == [((4, 256, 256), (4, 256, 128), 2, "fp8_w8a8", 4, [128, 128])]
 
 
-def test_scales_that_are_powers_of_two_are_refused_since_other_kernels_run_with_them(vllm: Vllm) -> None:
-    vllm.power_of_two_scales = True
-    with pytest.raises(errors.MisuseError, match="VLLM_USE_DEEP_GEMM_E8M0=0"):
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [(True, "power-of-two scales"), (AssertionError(), "a DeepGEMM that cannot be loaded")],
+)
+def test_other_scales_are_refused_since_other_kernels_run_with_them(vllm: Vllm, answer: object, found: str) -> None:
+    vllm.power_of_two_scales = answer
+    with pytest.raises(errors.MisuseError, match=rf"{found}(.|\n)*VLLM_USE_DEEP_GEMM=0"):
         make_runner(NAME, model())
 
 
@@ -167,7 +171,7 @@ def test_scales_that_are_powers_of_two_are_refused_since_other_kernels_run_with_
 
 
 def test_a_capture_in_bfloat16_is_run_in_the_format_of_the_kind() -> None:
-    assert numeric_format_in(NAME, "bfloat16") == "float8_e4m3fn"
+    assert numeric_format_in(NAME, "bfloat16") == "fp8_w8a8_block"
     assert numeric_format_in("vllm_triton_moe", "bfloat16") == "bfloat16"
     assert numeric_format_in("torch_moe", "float32") == "float32"
 

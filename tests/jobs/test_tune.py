@@ -311,7 +311,7 @@ def test_the_space_of_few_rows_is_the_product_of_its_values_less_what_needs_too_
 
 
 def test_weights_in_blocks_are_read_a_block_at_a_time() -> None:
-    assert {one["BLOCK_SIZE_K"] for one in search_space(1024, QWEN, "float8_e4m3fn")} == {128}
+    assert {one["BLOCK_SIZE_K"] for one in search_space(1024, QWEN, "fp8_w8a8_block")} == {128}
 
 
 def test_incumbents_come_first_and_nothing_stands_twice() -> None:
@@ -379,7 +379,7 @@ def test_tables_name_every_arm_with_its_difference(bench: Bench, capsys: pytest.
 
     from moegauge.render.tuning_text import show_tuning  # noqa: PLC0415
 
-    show_tuning(Console(width=160), bench.tune(fastest(BEST, FOUND, HEURISTIC)))
+    show_tuning(Console(width=160), bench.tune(fastest(BEST, FOUND, HEURISTIC), routings=("served", "uniform")))
     shown = capsys.readouterr().out
     # Means of 6 rows: 600, 660 and 720 ns; 18 x 3 + 36 x 6 = 270 rows served.
     assert "16 64 64 1 4 3" in shown
@@ -387,3 +387,4 @@ def test_tables_name_every_arm_with_its_difference(bench: Bench, capsys: pytest.
     assert (
         "default (vLLM's heuristic, no tuned file): 32.400 µs as served, +9.09% [+9.09%, +9.09%] against found" in shown
     )
+    assert "served against uniform: +0.00% [+0.00%, +0.00%]" in shown

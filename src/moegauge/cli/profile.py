@@ -43,7 +43,8 @@ def run_command(
         rows: Which rows.
         cache_state: in_order, served_order, warm, cold or rotated.
         co_running: Width of a dense MLP run beside each invocation on a second stream.
-        kernel_config: File of tuned Triton configurations, in vLLM's format, to run with instead of those vLLM finds.
+        kernel_config: File of tuned Triton configurations, in vLLM's format, to run with instead of those vLLM finds;
+            or default, for its heuristic.
         passes: Passes every row shall have.
         weight_sets: Distinct sets of weights; layers share them in turn.
         weight_seed: Seed of weights and hidden states.

@@ -26,7 +26,7 @@ class RowOptions:
 
     Attributes:
         db: Profile database.
-        runner: vllm_triton_moe (GPU), vllm_cpu_moe or torch_moe (host).
+        runner: vllm_triton_moe or vllm_triton_moe_fp8_block (GPU), vllm_cpu_moe or torch_moe (host).
         capture: Capture folder whose inputs are meant.
         spec: JSON file that gives the inputs instead (docs/formats/profile-spec.md).
         shape: Flags that give them instead.

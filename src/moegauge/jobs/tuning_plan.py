@@ -11,7 +11,7 @@ from moegauge.adapters.runners.kernel_config import Config
 from moegauge.records.identity import ModelShape
 from moegauge.records.tuning import Place, Stage
 
-_WEIGHT_BYTES = {"bfloat16": 2, "float8_e4m3fn": 1}
+_WEIGHT_BYTES = {"bfloat16": 2, "fp8_w8a8_block": 1}
 _SHARED_BYTES = 227 << 10
 """Shared memory that one block may have on Hopper (compute capability 9.0)."""
 
@@ -20,7 +20,7 @@ RULE = (
     "BLOCK_SIZE_M 16: BLOCK_SIZE_N 32, 64, 128; BLOCK_SIZE_K 64, 128, 256; GROUP_SIZE_M 1; num_stages 2 to 5. "
     "32: N 64, 128; K 64, 128; GROUP_SIZE_M 1; num_stages 3, 4. "
     "64 and 128: N 64, 128, 256; K 64, 128; GROUP_SIZE_M 1, 16; num_stages 3, 4. "
-    "num_warps 8 where M x N is 16384 or more, else 4. In float8 only K 128, a block of the weights. "
+    "num_warps 8 where M x N is 16384 or more, else 4. In fp8_w8a8_block only K 128, a block of the weights. "
     "Left out: what needs more than 227 KiB of shared memory."
 )
 """The search space in words; :func:`search_space` is the same in code."""

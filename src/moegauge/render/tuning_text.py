@@ -49,6 +49,9 @@ def show_tuning(console: Console, record: TuningRecord) -> None:
         against = "" if arm == BASE else f", {_difference_text(found)} against {BASE}"
         line = f"{arm} ({_MEANING[arm]}): {time_text(round(found.head_ns))} as served{against}"
         console.print(Text(line), soft_wrap=True)
+    if {"served", "uniform"} <= record.sizes[0].arms.keys():
+        found = arm_difference(record.sizes, "uniform", "served")
+        console.print(Text(f"served against uniform: {_difference_text(found)}"))
     for one in record.left_out:
         console.print(Text(f"not tuned: {one.executed_rows} rows, served {one.num_served} times: {one.why}"))
 

@@ -34,12 +34,13 @@ class VllmTritonMoeFp8BlockRunner(VllmTritonMoeRunner):
     block_shape = (BLOCK, BLOCK)
 
     def __init__(self, model: ModelSpec, kernel_config: KernelConfig | None = None) -> None:
-        if is_deep_gemm_e8m0_used():
+        found = _other_scales()
+        if found is not None:
             raise errors.MisuseError(
                 where=f"runner {self.name}",
                 expected="float32 scales",
-                found="vLLM set to the power-of-two scales of DeepGEMM, with which it runs other kernels",
-                remedy="Set VLLM_USE_DEEP_GEMM_E8M0=0 (or VLLM_USE_DEEP_GEMM=0).",
+                found=found,
+                remedy="Set VLLM_USE_DEEP_GEMM=0; TritonExperts needs no DeepGEMM.",
             )
         super().__init__(model, kernel_config)
 
@@ -60,3 +61,12 @@ class VllmTritonMoeFp8BlockRunner(VllmTritonMoeRunner):
             hidden_states, None, torch.float8_e4m3fn, per_act_token_quant=False, block_shape=[BLOCK, BLOCK]
         )
         return words, scales
+
+
+def _other_scales() -> str | None:
+    """Why the scales would be others than float32, as vLLM itself asks before each activation; None where they are."""
+    try:
+        used = is_deep_gemm_e8m0_used()
+    except AssertionError as error:  # what DeepGEMM says where there is no CUDA toolkit to compile with
+        return f"a DeepGEMM that cannot be loaded {error}".rstrip()
+    return "vLLM set to the power-of-two scales of DeepGEMM, with which it runs other kernels" if used else None

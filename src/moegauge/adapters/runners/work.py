@@ -27,7 +27,7 @@ CACHE_STATES = {
 NUMERIC_FORMATS = ("bfloat16", "float32")
 """Types that plain torch runs in and that its checks have a bound for."""
 
-_WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "float8_e4m3fn": 1}
+_WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "fp8_w8a8_block": 1}
 """Bytes of one weight; the scales of a block format, 4 bytes in 16 KiB, are left out."""
 
 
@@ -64,7 +64,7 @@ class ModelSpec:
     """Weights to allocate.
 
     Attributes:
-        shape: dimensions. num_local_experts: experts on this rank. numeric_format: ml_dtypes name.
+        shape: dimensions. num_local_experts: experts on this rank. numeric_format: ml_dtypes name, or fp8_w8a8_block.
         layers: layer numbers. num_weight_sets: distinct sets of weights; layer i uses set i mod that.
         seed: of weights and hidden states (both normally distributed, never zeros).
     """

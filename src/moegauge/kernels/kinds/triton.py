@@ -63,7 +63,7 @@ _BLOCK_QUANT = role(
 VLLM_TRITON_MOE_FP8_BLOCK = KernelKind(
     name="vllm_triton_moe_fp8_block",
     backend="vllm TritonExperts",
-    numeric_formats=("float8_e4m3fn",),
+    numeric_formats=("fp8_w8a8_block",),
     boundary=("prepare", *_BOUNDARY),
     roles=(
         *VLLM_ALIGN_ROLES,

@@ -1,4 +1,4 @@
-"""The stand-in of vLLM, in the place of the package."""
+"""A fixture: the stand-in of vLLM, in the place of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fake_vllm import LOADED, PACKAGES, Vllm, forget
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vllm]:
-    torch = pytest.importorskip("torch")
+    torch = import_module("torch")
     stand_in = Vllm()
     for module in stand_in.modules():
         monkeypatch.setitem(sys.modules, module.__name__, module)
