@@ -29,7 +29,8 @@ import torch
 
 from moegauge import errors
 from moegauge.adapters.devices.cpu import model_name
-from moegauge.adapters.runners.torch_moe import MoeWeights, local_ids, moe_forward
+from moegauge.adapters.runners.moe_forward import local_ids, moe_forward
+from moegauge.adapters.runners.torch_moe import MoeWeights
 from moegauge.adapters.runners.work import ModelSpec, Work
 from moegauge.evidence.digest import arrays_digest, file_digest
 from moegauge.gate.words import WORD_DTYPES, Words
