@@ -36,6 +36,7 @@ class RowOptions:
         seed: Seed of the sampler (0 unless given).
         padding: Of a capture: captured (padded rows keep their captured ids, unless given) or drawn.
         launch_mode: as-served (as the capture or the spec says), eager or graph.
+        expert_parallel: Of a capture of one rank: derive what each of so many expert-parallel ranks would have run.
         iterations: Only these, as 0-3,7.
         layers: Only these.
         ranks: Only these.
@@ -51,6 +52,7 @@ class RowOptions:
     seed: int | None = None
     padding: str | None = None
     launch_mode: str = "as-served"
+    expert_parallel: int | None = None
     iterations: str | None = None
     layers: str | None = None
     ranks: str | None = None
@@ -66,6 +68,7 @@ class RowOptions:
         if self.capture is not None:
             return self.capture
         _refuse("a --capture beside it: given inputs have one form, and no padded rows", self, "input", "padding")
+        _refuse("a --capture beside it: a spec gives its own share of the experts", self, "expert_parallel")
         if self.spec is not None:
             _refuse("no such option beside --spec: the spec says what draws its rows", self, "sampler", "seed")
             return read_spec(self.spec)
@@ -92,6 +95,7 @@ class RowOptions:
             cache_state=cache_state,
             co_running=co_running,
             num_passes=num_passes,
+            expert_parallel=self.expert_parallel,
         )
 
     def _choices(self) -> tuple[InputChoice, ...]:
@@ -130,4 +134,6 @@ def _refuse(expected: str, options: RowOptions, *names: str) -> None:
         value = getattr(options, name)
         if value is not None:
             found = ", ".join(value) if isinstance(value, list) else str(value)
-            raise errors.MisuseError(where=f"--{name}", expected=expected, found=found, remedy="Leave it out.")
+            raise errors.MisuseError(
+                where=f"--{name.replace('_', '-')}", expected=expected, found=found, remedy="Leave it out."
+            )

@@ -24,6 +24,7 @@ from moegauge.adapters.runners.work import NUMERIC_FORMATS
 from moegauge.evidence.capture_folder import open_capture
 from moegauge.evidence.digest import bytes_digest, expert_map_digest, routed_ids_digest
 from moegauge.evidence.store import read_bytes
+from moegauge.jobs.expert_shards import ranks_of
 from moegauge.jobs.profile_specs import (
     GIVEN,
     GIVEN_IDS,
@@ -87,11 +88,12 @@ def read_popularity(text: str) -> Literal["uniform"] | tuple[int, ...]:
         ) from error
 
 
-def open_inputs(inputs: Path | Given, runner: str) -> InputSource:
+def open_inputs(inputs: Path | Given, runner: str, *, expert_parallel: int | None = None) -> InputSource:
     """What a run or a lookup takes its specs from.
 
     Args:
         inputs: capture folder, or what was given. runner: name; its kernel is the subject.
+        expert_parallel: ranks to derive from a capture of one; None for the inputs as they are.
 
     Raises:
         EvidenceError: a capture that cannot be read. MisuseError: no such runner, or a spec that contradicts itself.
@@ -100,7 +102,7 @@ def open_inputs(inputs: Path | Given, runner: str) -> InputSource:
     kernel = runner_identity(runner)
     if isinstance(inputs, Given):
         return GivenSource(inputs, kernel=kernel)
-    return SpecSource(open_capture(inputs), subject_kind=kernel)
+    return ranks_of(SpecSource(open_capture(inputs), subject_kind=kernel), expert_parallel)
 
 
 class GivenSource:

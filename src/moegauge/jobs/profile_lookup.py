@@ -53,7 +53,7 @@ def query(
         conditions: values by name (CONDITION_NAMES) that a row must have been measured under.
     """
     asked = {f"conditions.{name}": value for name, value in (conditions or {}).items()}
-    source = open_inputs(inputs, choice.name)
+    source = open_inputs(inputs, choice.name, expert_parallel=wanted.expert_parallel)
     specs = [spec for one in wanted.inputs for spec in wanted_specs(source, wanted, one)]
     with open_profile_db(db) as database:
         rows, have, imported = database.rows(), database.num_samples(), imported_rows(database)

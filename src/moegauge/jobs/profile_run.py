@@ -31,6 +31,7 @@ class Wanted:
         iterations, layers, ranks: only these; None for all.
         launch_mode: as-served, eager or graph. cache_state, co_running: see adapters.runners.work.RunCondition.
         num_passes: passes every row shall have.
+        expert_parallel: ranks whose inputs are derived from a capture of one rank; None for the inputs as they are.
     """
 
     inputs: tuple[InputChoice, ...]
@@ -41,6 +42,7 @@ class Wanted:
     cache_state: str = "in_order"
     co_running: int | None = None
     num_passes: int = 7
+    expert_parallel: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def run(
     Raises:
         EvidenceError, MisuseError
     """
-    source = open_inputs(inputs, choice.name)
+    source = open_inputs(inputs, choice.name, expert_parallel=wanted.expert_parallel)
     recorded = list(source.ranks)
     ranks = [rank for rank in recorded if wanted.ranks is None or rank in wanted.ranks]
     if not ranks:

@@ -18,6 +18,7 @@ from moegauge.adapters.profile_db import ProfileDb, ProfileRow, open_profile_db
 from moegauge.adapters.traces.recognition import parse_trace
 from moegauge.evidence.capture_folder import CaptureFolder, open_capture
 from moegauge.evidence.digest import kernel_sequence_digest, record_digest
+from moegauge.jobs.expert_shards import ranks_of, served_type
 from moegauge.jobs.profile_derivation import ReplayLabels, derive_samples
 from moegauge.jobs.profile_specs import InputChoice, Spec, SpecSource
 from moegauge.jobs.progress import Progress, silent
@@ -146,13 +147,15 @@ class _Origin:
     kernel: tuple[str, str]
     choice: InputChoice
     version: int | None
+    expert_parallel: int | None
 
 
 def _origin(row: ProfileRow) -> _Origin:
     label, subject = row.label, row.key.match.subject
     drawn = {} if label.sampler is None else {"sampler": label.sampler, "padding": str(label.padding)}
-    choice = InputChoice(type=row.key.match.input_type, seed=label.seed or 0, **drawn)
-    return _Origin((subject.kernel_kind, subject.backend), choice, label.version)
+    input_type, expert_parallel = served_type(row.key.match.input_type)
+    choice = InputChoice(type=input_type, seed=label.seed or 0, **drawn)
+    return _Origin((subject.kernel_kind, subject.backend), choice, label.version, expert_parallel)
 
 
 def _other_inputs(capture: CaptureFolder, database: ProfileDb, progress: Progress) -> tuple[list[str], list[str]]:
@@ -170,7 +173,7 @@ def _other_inputs(capture: CaptureFolder, database: ProfileDb, progress: Progres
         progress(f"drawing {origin.choice.type} inputs again", done, len(distinct))
         mine = [row_id for row_id, one in origins.items() if one == origin]
         try:
-            specs = sources[origin.kernel].specs(origin.choice)
+            specs = ranks_of(sources[origin.kernel], origin.expert_parallel).specs(origin.choice)
         except errors.MoegaugeError as error:
             lines.append(f"{origin.choice.type} inputs: cannot be derived again: {error}")
             continue
