@@ -18,7 +18,7 @@ from moegauge.cli.align import print_report
 from moegauge.cli.arguments import Flag
 from moegauge.cli.console import print_json, progress_bar, stderr, stdout
 from moegauge.evidence.store import refuse_existing
-from moegauge.jobs.demo import closing_sentence, run_demo
+from moegauge.jobs.demo import BUNDLED, closing_sentence, run_demo
 from moegauge.jobs.demo_live import LiveDemo, Size, run_live
 from moegauge.render.live_text import live_conclusion, live_rows, weights_line
 from moegauge.render.terminal import show_ladder, show_live
@@ -32,18 +32,20 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 def demo_command(
     *,
     out: Path | None = None,
+    example: str | None = None,
     live: Flag = False,
     environment: Path | None = None,
     requests: int | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Run the ladder on the bundled H200 capture, recomputed from raw traces; needs no GPU.
+    """Run the ladder on a bundled H200 capture, recomputed from raw traces; needs no GPU.
 
     With --live: serve a tiny random model with a real vLLM on this host, record it, and find out which cache state
     explains the difference.
 
     Args:
         out: Report folder to make (with --live: capture, database and reports); a temporary one where left out.
+        example: h200-qwen3-live (one GPU, unless given) or h200x2-qwen3-ep2 (two, expert parallel).
         live: Serve and measure here. The first time it installs vLLM for the host processor (some 3 GB).
         environment: With --live: folder of that installation, made if need be; one in the user's cache where left out.
         requests: With --live: how many are served (8 unless given).
@@ -56,12 +58,19 @@ def demo_command(
             found="no --live",
             remedy="Add it, or leave them out.",
         )
+    if live and example is not None:
+        raise errors.MisuseError(
+            where="moegauge demo",
+            expected="--live or --example",
+            found="both",
+            remedy="Leave one out: --live records anew.",
+        )
     with tempfile.TemporaryDirectory(prefix="moegauge-") as scratch:
         if live:
             return _live(out, Path(scratch), environment, requests, as_json=json)
         target = out if out is not None else Path(scratch) / "report"
         with progress_bar() as progress:
-            demo = run_demo(target, progress=progress)
+            demo = run_demo(target, example=example or BUNDLED[0], progress=progress)
         print_report(demo.report, "json" if json else "terminal")
         if not json:
             console = stdout()

@@ -1,4 +1,4 @@
-"""moegauge demo: the bundled H200 capture through the whole ladder, recomputed from its raw traces."""
+"""moegauge demo: a bundled H200 capture through the whole ladder, recomputed from its raw traces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from moegauge import errors
 from moegauge.jobs.align import align, ladder_settings
 from moegauge.jobs.progress import Progress, silent
 from moegauge.jobs.verification import Verification
 from moegauge.jobs.verify import verify
 from moegauge.records.comparison import LadderReport
 
-BUNDLED = "h200-qwen3-live"
+BUNDLED = ("h200-qwen3-live", "h200x2-qwen3-ep2")
+"""Recordings with their measurements that come with the package; the first is shown unless another is named."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +26,23 @@ class Demo:
     folder: Path
 
 
-def run_demo(out: Path, *, progress: Progress = silent) -> Demo:
-    """Align the bundled capture with its bundled measurements, then derive every number again from raw traces.
+def run_demo(out: Path, *, example: str = BUNDLED[0], progress: Progress = silent) -> Demo:
+    """Align a bundled capture with its bundled measurements, then derive every number again from raw traces.
 
     Args:
         out: report folder to make; nothing may stand there.
+        example: which of BUNDLED.
         progress: told how far it is.
 
     Raises:
-        EvidenceError: the bundled files are damaged. MisuseError: something already stands at ``out``.
+        EvidenceError: the bundled files are damaged. MisuseError: something already stands at ``out``, or there is no
+            such example.
     """
-    with as_file(files("moegauge") / "bundled" / BUNDLED) as folder:
+    if example not in BUNDLED:
+        raise errors.MisuseError(
+            where="--example", expected=" or ".join(BUNDLED), found=example, remedy="Name one of them."
+        )
+    with as_file(files("moegauge") / "bundled" / example) as folder:
         report = align(folder / "capture", folder / "profile.db", out, settings=ladder_settings(), progress=progress)
         return Demo(report, verify(out, progress=progress), out)
 
