@@ -80,17 +80,18 @@ def test_a_system_that_binds_no_process_has_no_places(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("listed", "count", "found", "there"),
     [
-        (None, 2, (Place(gpu="0"), Place(gpu="1")), "2 visible GPUs for 2 ranks"),
-        ("5, GPU-a,7", 3, (Place(gpu="5"), Place(gpu="GPU-a")), "3 visible GPUs for 2 ranks"),
+        (None, 2, (Place(gpu="0", threads=6), Place(gpu="1", threads=6)), "2 visible GPUs for 2 ranks"),
+        ("5, GPU-a,7", 3, (Place(gpu="5", threads=6), Place(gpu="GPU-a", threads=6)), "3 visible GPUs for 2 ranks"),
         ("5", 1, (), "1 visible GPU for 2 ranks"),
         ("", 0, (), "no visible GPUs for 2 ranks"),
     ],
 )
-def test_places_on_gpus_are_the_visible_ones_in_their_order(
+def test_places_on_gpus_are_the_visible_ones_in_their_order_and_share_the_threads_of_the_host(
     monkeypatch: pytest.MonkeyPatch, listed: str | None, count: int, found: tuple[Place, ...], there: str
 ) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(os, "cpu_count", lambda: 13)
     if listed is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -102,3 +103,10 @@ def test_a_rank_on_a_gpu_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
     Place(gpu="6").take()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+def test_a_rank_on_a_gpu_takes_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    Place(gpu="6", threads=8).take()
+    assert os.environ["OMP_NUM_THREADS"] == "8"

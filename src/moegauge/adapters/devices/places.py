@@ -19,10 +19,13 @@ class Place:
     Attributes:
         cores: logical processors that it is bound to, as many as its torch has threads; None where it is not bound.
         gpu: the one entry of CUDA_VISIBLE_DEVICES that it sees; None where it sees what its parent sees.
+        threads: of its torch on the host, beside a GPU; None for as many as torch finds. Ranks check their outputs
+            there at the same time, and threads of all of them on every core wait for each other.
     """
 
     cores: tuple[int, ...] | None = None
     gpu: str | None = None
+    threads: int | None = None
 
     def take(self) -> None:
         """Move this process there. To be called before torch is imported, which reads both once."""
@@ -32,6 +35,8 @@ class Place:
             os.environ["OMP_NUM_THREADS"] = str(len(self.cores))
         if self.gpu is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpu
+        if self.threads is not None:
+            os.environ["OMP_NUM_THREADS"] = str(self.threads)
 
     def __str__(self) -> str:
         if self.cores is not None:
@@ -47,7 +52,8 @@ def places_for(num_ranks: int, *, on_gpu: bool) -> tuple[tuple[Place, ...], str]
     """
     if on_gpu:
         gpus = _visible_gpus()
-        places = [Place(gpu=gpu) for gpu in gpus[:num_ranks]] if len(gpus) >= num_ranks else []
+        threads = max(1, (os.cpu_count() or 1) // num_ranks)
+        places = [Place(gpu=gpu, threads=threads) for gpu in gpus[:num_ranks]] if len(gpus) >= num_ranks else []
         return tuple(places), f"{_counted(len(gpus), 'visible GPU')} for {num_ranks} ranks"
     if not hasattr(os, "sched_getaffinity"):
         return (), "a system that binds no process to cores"
