@@ -14,14 +14,8 @@ import vllm
 
 from moegauge import __version__, errors
 from moegauge.adapters.devices import cpu
+from moegauge.adapters.vllm.kinds import kernel_kind
 from moegauge.records.recording import Head, RecordingSchema, RequestPart
-
-KINDS = {
-    "TritonExperts": "vllm_triton_moe",
-    "CPUUnquantizedExperts": "vllm_cpu_moe",
-    "X86CPUUnquantizedExperts": "vllm_cpu_moe",
-}
-"""Class of the engine's experts object -> registered kernel kind."""
 
 _PREFIXES = ("VLLM_", "OMP_", "CUDA_", "NCCL_", "TRITON_", "TORCH_")
 _PRIVATE = (
@@ -112,7 +106,7 @@ def head_of(worker: Any, layers: list[MoeLayer], *, clock: str) -> Head:
         num_experts=int(experts.moe_config.num_logical_experts),
         top_k=int(experts.moe_config.experts_per_token),
         experts_class=name,
-        kernel_kind=KINDS.get(name),
+        kernel_kind=kernel_kind(experts),
         numeric_format=str(config.model_config.dtype).removeprefix("torch."),
         expert_map=expert_map(layers),
         clock=clock,
